@@ -1,0 +1,1 @@
+"""A transactional outbox for PostgreSQL."""

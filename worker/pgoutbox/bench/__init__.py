@@ -1,0 +1,1 @@
+"""Throughput against the SQL floor of the same run, and latency from commit to publish."""

@@ -1,0 +1,1 @@
+"""What is not the walk: connections, migrations, statistics, retention."""

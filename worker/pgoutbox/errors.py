@@ -1,0 +1,62 @@
+"""Every exception that this package raises or understands."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+class PgOutboxError(Exception):
+    """The base of all of them."""
+
+
+class InvalidMessage(PgOutboxError, ValueError):  # noqa: N818 - reads better where it is caught
+    """A message was refused before any SQL ran, so the caller's transaction is still usable.
+
+    ``path`` names the value, as in ``payload.items[3].price`` or ``headers['trace']``.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+class NotInTransaction(PgOutboxError):  # noqa: N818
+    """The connection is in autocommit mode and outside a transaction block."""
+
+
+class MigrationError(PgOutboxError):
+    """The database's schema and the migrations of this version do not fit together."""
+
+
+class PublishError(PgOutboxError):
+    """The base of the four answers that a publisher may give instead of success."""
+
+
+class RetryableError(PublishError):
+    """It may work later: a timeout, 429, 5xx, a connection lost after something was sent.
+
+    The attempt is spent. ``retry_after`` (seconds) replaces the backoff where the
+    destination said how long to wait.
+    """
+
+    def __init__(self, reason: str, *, retry_after: float | None = None) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
+
+
+class PermanentError(PublishError):
+    """It will never work: the message goes to ``dead`` at once, for a person to look at."""
+
+
+class Defer(PublishError):  # noqa: N818
+    """Not yet: try again after ``delay`` without spending an attempt."""
+
+    def __init__(self, delay: timedelta, reason: str) -> None:
+        super().__init__(reason)
+        self.delay = delay
+
+
+class DestinationUnavailable(PublishError):  # noqa: N818
+    """Nothing was sent: no connection could be established, or the client says that the
+    broker is down or blocked. Spends no attempt while the destination fails for others too."""

@@ -1,0 +1,182 @@
+"""What happened, as frozen data. Metrics, traces and logs are observers of these.
+
+The names and fields are public: a third-party observer may rely on them. Events that concern
+messages come in batches, so that an observer costs per batch and not per message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+from pgoutbox.message import ClaimedMessage
+from pgoutbox.outcome import Outcome, Transition
+
+
+class Settled(NamedTuple):
+    """One message whose publish has ended."""
+
+    message: ClaimedMessage
+    outcome: Outcome
+    transition: Transition
+    started: float
+    """When its publish began, on this process's monotonic clock (seconds)."""
+    seconds: float
+    """How long the publish took."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStarted:
+    """The worker is about to claim for the first time."""
+
+    owner: str
+    incarnation: str
+    destinations: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WakeupModeChanged:
+    """``notify``: notifications arrive, polling is the net. ``poll``: polling only, and why."""
+
+    mode: Literal["notify", "poll"]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """One claim that brought something. ``reclaimed`` of them had an expired lease."""
+
+    messages: Sequence[ClaimedMessage]
+    reclaimed: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finalized:
+    """One batch of transitions was answered by the database."""
+
+    written: Sequence[Settled]
+    lost: Sequence[Settled]
+    """The row has a newer lease or was taken away: nothing was written."""
+    already_written: Sequence[Settled]
+    """Written by an earlier try of this finalize whose answer never arrived."""
+    unknown: Sequence[Settled]
+    """The row is gone; an earlier try may have been the one that finished it."""
+    refused: Sequence[Settled]
+    """The database refused this one row; it keeps its lease and is reclaimed later."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """One renewal of every lease in flight."""
+
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost:
+    """A renewal found that these rows belong to somebody else; their publishes are cancelled."""
+
+    messages: Sequence[ClaimedMessage]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseUnconfirmed:
+    """No renewal got through before the lease's end came near; these publishes are cancelled."""
+
+    messages: Sequence[ClaimedMessage]
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """Rows whose lease expired at the limit of attempts were buried."""
+
+    destination_counts: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Finished rows past the retention were deleted."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFailed:
+    """A statement failed and is going to be tried again. ``doing`` is one word of the vocabulary."""
+
+    doing: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseRecovered:
+    """The first statement that worked after `DatabaseFailed`."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherFailed:
+    """A publisher raised something unclassified, or ignored its cancellation: a bug."""
+
+    message: ClaimedMessage
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationStopped:
+    """This worker claims nothing more for the destination."""
+
+    destination: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrainStarted:
+    """No further claim. ``reason`` is the signal's name, or what went wrong."""
+
+    reason: str
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class DrainEnded:
+    """What became of the work that was in flight."""
+
+    finished: int
+    handed_back: int
+    interrupted: int
+    abandoned: int
+    """Could not be written before the deadline: reclaimed when the lease expires."""
+    seconds: float
+
+
+Event = (
+    WorkerStarted
+    | WakeupModeChanged
+    | Claimed
+    | Finalized
+    | Renewed
+    | LeaseLost
+    | LeaseUnconfirmed
+    | Reaped
+    | Pruned
+    | DatabaseFailed
+    | DatabaseRecovered
+    | PublisherFailed
+    | DestinationStopped
+    | DrainStarted
+    | DrainEnded
+)
+
+
+class Observer(Protocol):
+    """A sink of events. Called on the event loop: quick, and never raises."""
+
+    def on_event(self, event: Event) -> None:
+        """Take note of the event."""
+        ...

@@ -1,0 +1,105 @@
+"""Two closed sums: what publishing observed, and what the row should become.
+
+They are two because they change for different reasons: a new kind of broker error, or a new
+policy. `pgoutbox.dispatch.decide` maps the first to the second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The destination took it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryableFailure:
+    """It may work later. ``retry_after`` in seconds, where the destination named a time."""
+
+    error: str
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PermanentFailure:
+    """It will never work."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """The publisher asked to be called again after ``delay`` seconds."""
+
+    delay: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """Nothing was sent. ``works_for_others``: the destination took other messages meanwhile."""
+
+    error: str
+    works_for_others: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The drain cancelled the publish; whether the destination has the message is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unstarted:
+    """Claimed, but its publish never began."""
+
+
+Outcome = (
+    Published
+    | RetryableFailure
+    | PermanentFailure
+    | Deferred
+    | Unavailable
+    | Interrupted
+    | Unstarted
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """-> done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """-> pending after ``delay`` seconds; the attempt stays spent."""
+
+    delay: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeferUntil:
+    """-> pending after ``delay`` seconds; the attempt is refunded."""
+
+    delay: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """-> pending; the attempt is refunded. Without a delay it keeps its place in the order."""
+
+    delay: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """-> dead, until a person requeues or discards it."""
+
+    error: str
+
+
+Transition = Finish | Retry | DeferUntil | Release | Bury

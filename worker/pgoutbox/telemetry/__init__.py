@@ -1,0 +1,1 @@
+"""One file per sink; each is an observer of `pgoutbox.events`."""
