@@ -1,0 +1,33 @@
+"""What a worker is told: read once, checked as a whole, frozen."""
+
+from pgoutbox.problem import Problem
+from pgoutbox.settings.load import load_settings
+from pgoutbox.settings.model import (
+    Database,
+    Destination,
+    Drain,
+    Lease,
+    Retention,
+    Retry,
+    Settings,
+    Wakeup,
+    read_secret,
+)
+from pgoutbox.settings.problems import SettingsError
+from pgoutbox.settings.rules import warnings
+
+__all__ = [
+    "Database",
+    "Destination",
+    "Drain",
+    "Lease",
+    "Problem",
+    "Retention",
+    "Retry",
+    "Settings",
+    "SettingsError",
+    "Wakeup",
+    "load_settings",
+    "read_secret",
+    "warnings",
+]

@@ -1,0 +1,153 @@
+"""Read all sources, check everything, and either return settings or every problem at once."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from socket import gethostname
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from pgoutbox.settings.model import Settings
+from pgoutbox.settings.names import variable
+from pgoutbox.settings.problems import SettingsError, from_pydantic
+from pgoutbox.settings.rules import broken_rules, no_destination
+from pgoutbox.settings.sources import (
+    Tree,
+    merge,
+    read_environment,
+    read_file,
+    read_secret_files,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pgoutbox.problem import Problem
+
+# Stand in for required values that are missing or wrong, so that the rest can be checked.
+PLACEHOLDER_DSN = "host=localhost"
+PLACEHOLDER_URL = "noop:"
+
+
+def load_settings(
+    environ: Mapping[str, str],
+    *,
+    to: str | None = None,
+    overrides: Mapping[str, object] | None = None,
+    need_destination: bool = False,
+) -> Settings:
+    """The settings from the environment and the file that ``PGOUTBOX_CONFIG`` names.
+
+    ``to`` is the URL of the destination ``default``. ``overrides`` is a tree of its own, as in
+    ``{"http": {"port": 0}}``, and wins over everything. A worker says ``need_destination``.
+    Raises `SettingsError` with everything that is wrong.
+    """
+    explicit: Tree = dict(overrides or {})
+    if to is not None:
+        explicit = merge(explicit, {"destinations": {"default": {"url": to}}})
+    tree, where, problems = _gather(environ, explicit)
+    settings, more = _validate(tree, skip=_names(problems))
+    problems += more
+    if settings is not None:
+        problems += _cross_problems(settings, environ, skip=_names(problems))
+        if need_destination and not settings.destinations and not problems:
+            problems.append(no_destination())
+    if problems or settings is None:
+        raise SettingsError([_located(problem, where) for problem in problems])
+    return settings
+
+
+def _gather(
+    environ: Mapping[str, str], explicit: Tree
+) -> tuple[Tree, dict[str, str], list[Problem]]:
+    """One tree from all sources, where in the file its values are, and what could not be read."""
+    from_environ, problems = read_environment(environ)
+    from_file: Tree = {}
+    config = from_environ.get("config")
+    if isinstance(config, str):
+        from_file, more = read_file(Path(config))
+        problems += more
+    upper = merge(from_environ, explicit)
+    tree = merge(from_file, upper)
+    problems += read_secret_files(tree)
+    tree.setdefault("owner", environ.get("POD_NAME") or gethostname())
+    where = {
+        variable(path): f"{'.'.join(path)} in {config}"
+        for path in _paths(from_file)
+        if not _has(upper, path)
+    }
+    return tree, where, problems
+
+
+def _located(problem: Problem, where: Mapping[str, str]) -> Problem:
+    """With the file and the key, where the value comes from the file."""
+    if problem.where or problem.field not in where:
+        return problem
+    return replace(problem, where=where[problem.field])
+
+
+def _validate(tree: Tree, *, skip: set[str]) -> tuple[Settings | None, list[Problem]]:
+    """The settings; where values are wrong, with defaults in their place and a problem for each."""
+    try:
+        return Settings.model_validate(tree), []
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+    # A value whose file could not be read is missing for a reason that is already told.
+    config_unread = variable(("config",)) in skip
+    told = [one for one in errors if not (config_unread and one["type"] == "missing")]
+    problems = [problem for problem in map(from_pydantic, told) if problem.field not in skip]
+    repaired = copy.deepcopy(tree)
+    for one in errors:
+        _repair(repaired, tuple(str(part) for part in one["loc"]))
+    try:
+        return Settings.model_validate(repaired), problems
+    except ValidationError:
+        return None, problems
+
+
+def _cross_problems(
+    settings: Settings, environ: Mapping[str, str], *, skip: set[str]
+) -> Iterator[Problem]:
+    """The broken rules, without those that touch a value which is wrong anyway."""
+    for problem in broken_rules(settings, environ):
+        if skip.isdisjoint({problem.field, *problem.others}):
+            yield problem
+
+
+def _repair(tree: Tree, path: tuple[str, ...]) -> None:
+    """Remove a value, or put a placeholder where one is required."""
+    *sections, key = path
+    here = tree
+    for section in sections:
+        below = here.get(section)
+        if not isinstance(below, dict):
+            return
+        here = below
+    here.pop(key, None)
+    if path == ("dsn",):
+        here[key] = PLACEHOLDER_DSN
+    elif key == "url" and path[0] == "destinations":
+        here[key] = PLACEHOLDER_URL
+
+
+def _paths(tree: Tree, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in tree.items():
+        yield (*above, key)
+        if isinstance(value, dict):
+            yield from _paths(value, (*above, key))
+
+
+def _has(tree: Tree, path: tuple[str, ...]) -> bool:
+    here: object = tree
+    for key in path:
+        if not isinstance(here, dict) or key not in here:
+            return False
+        here = here[key]
+    return not isinstance(here, dict)
+
+
+def _names(problems: list[Problem]) -> set[str]:
+    return {name for problem in problems for name in (problem.field, *problem.others)}

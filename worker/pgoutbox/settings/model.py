@@ -1,0 +1,288 @@
+"""Every setting, its default and its meaning. Frozen: read once, then passed on.
+
+The descriptions are the documentation: `pgoutbox.settings.table` prints them. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
+from pathlib import Path  # noqa: TC003 - as above
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+Seconds = Annotated[float, Field(gt=0)]
+
+# What these take is cheap and local, so nothing is gained by fewer at once.
+UNLIMITED_SCHEMES = frozenset({"stdout", "jsonl", "noop"})
+
+
+class Section(BaseModel):
+    """A group of settings: one level of the tree."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Wakeup(Section):
+    """How a worker learns of new messages."""
+
+    mode: Literal["auto", "notify", "poll"] = Field(
+        default="auto",
+        description="How workers learn of new messages. `auto` listens for notifications where a"
+        " self-test shows that they arrive, and polls elsewhere; `notify` insists on them.",
+    )
+    max_interval: Seconds = Field(
+        default=1.0, description="Seconds between two polls while there is nothing to do, at most."
+    )
+
+
+class Http(Section):
+    """Probes and metrics."""
+
+    port: int = Field(
+        default=8080,
+        ge=0,
+        le=65535,
+        description="Port of the probes and the metrics; 0 takes any free one.",
+    )
+
+
+class Log(Section):
+    """Logging."""
+
+    format: Literal["auto", "console", "json"] = Field(
+        default="auto",
+        description="Form of the log lines; `auto` is `console` on a terminal, else `json`.",
+    )
+
+
+class Database(Section):
+    """How the database is reached and used."""
+
+    # "schema" is taken in pydantic.
+    schema_name: str = Field(
+        default="public",
+        alias="schema",
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        max_length=63,
+        description="The schema that holds the outbox.",
+    )
+    pool_max: int = Field(
+        default=3,
+        ge=1,
+        description="Connections of one worker, at most, beside the one that listens. Claim,"
+        " finalize and renew run side by side, so at least 2 and better 3.",
+    )
+    pooler: Literal["auto", "none", "transaction"] = Field(
+        default="auto",
+        description="Whether a pooler in transaction mode (PgBouncer and the like) stands between"
+        " the worker and PostgreSQL; `auto` finds out.",
+    )
+    statement_timeout: Seconds = Field(
+        default=5.0, description="Seconds that one statement of the worker may take."
+    )
+    insecure: bool = Field(
+        default=False,
+        description="Allow a connection over the network without `sslmode=verify-full`.",
+    )
+
+
+class Lease(Section):
+    """How long a worker holds a message without a word."""
+
+    duration: Seconds = Field(
+        default=30.0,
+        description="Seconds until a message of a worker that died is claimed again. At least three"
+        " times `PGOUTBOX_LEASE__RENEW`.",
+    )
+    renew: Seconds = Field(
+        default=10.0, description="Seconds between two renewals of the leases in flight."
+    )
+
+
+class Drain(Section):
+    """How a worker stops."""
+
+    grace: Seconds = Field(
+        default=30.0,
+        description="Seconds from the signal to stop until the process is killed: the pod's"
+        " `terminationGracePeriodSeconds`.",
+    )
+    soft: Seconds = Field(
+        default=20.0,
+        description="Seconds that a drain waits for work in flight before it cancels it. Ten less"
+        " than `PGOUTBOX_DRAIN__GRACE`, at most.",
+    )
+
+
+class Retention(Section):
+    """What becomes of finished messages."""
+
+    mode: Literal["keep"] = Field(
+        default="keep",
+        description="`keep`: finished messages stay, and old ones are deleted in batches.",
+    )
+    days: float = Field(
+        default=7.0,
+        gt=0,
+        description="Days that finished messages are kept. Dead ones are never deleted.",
+    )
+
+
+class Retry(Section):
+    """The backoff after a failure: a random time up to ``min(cap, base * 2 ** attempts)``."""
+
+    base: Seconds = Field(
+        default=1.0,
+        description="Seconds that the backoff begins with; it doubles with each attempt.",
+    )
+    cap: Seconds = Field(default=300.0, description="Seconds that the backoff never exceeds.")
+
+
+class Destination(Section):
+    """One named target."""
+
+    url: SecretStr = Field(
+        description="Where messages go; the scheme names the publisher (`stdout:`, `jsonl:`,"
+        " `noop:`, `https://...`)."
+    )
+    format: Literal["plain"] = Field(default="plain", description="The wire format.")
+    concurrency: int = Field(
+        default=50, ge=1, description="Publishes that run at the same time, at most, in one worker."
+    )
+    publish_timeout: Seconds = Field(
+        default=10.0, description="Seconds that one publish may take in all."
+    )
+    max_attempts: int = Field(
+        default=12, ge=1, description="Attempts before a message that keeps failing is dead."
+    )
+    retry: Retry = Retry()
+    defer_max_age: Seconds = Field(
+        default=86400.0,
+        description="Seconds after which a message that is deferred again and again is dead.",
+    )
+    dead_head: Literal["block"] = Field(
+        default="block",
+        description="What a dead message does to its ordering key: `block` holds back those behind"
+        " it until a person requeues, skips or discards it.",
+    )
+
+    @property
+    def scheme(self) -> str:
+        """The URL's scheme, in lower case; empty where there is none."""
+        head, colon, _ = self.url.get_secret_value().partition(":")
+        return head.lower() if colon else ""
+
+
+class Settings(BaseSettings):
+    """Everything that a worker is told. `load_settings` reads it; constructing it reads nothing."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        env_prefix="PGOUTBOX_",
+        env_nested_delimiter="__",
+    )
+
+    dsn: SecretStr = Field(
+        description="The database: a URL (`postgresql://user:password@host/db`, special characters"
+        " percent-encoded) or `key=value` pairs."
+    )
+    dsn_file: Path | None = Field(
+        default=None,
+        description="A file that holds the DSN instead; it is read again for every new connection,"
+        " so that a rotated password is taken up.",
+    )
+    listen_dsn: SecretStr | None = Field(
+        default=None,
+        description="A DSN that reaches PostgreSQL itself, for the one connection that listens,"
+        " where `PGOUTBOX_DSN` leads to a pooler in transaction mode.",
+    )
+    listen_dsn_file: Path | None = Field(default=None, description="A file that holds it instead.")
+    config: Path | None = Field(
+        default=None,
+        description="A TOML file with the same tree (`[lease]`, `renew = 10`). The environment wins"
+        " over it.",
+    )
+    owner: str = Field(
+        default_factory=socket.gethostname,
+        min_length=1,
+        max_length=255,
+        description="The name that this worker's leases carry, for people.",
+    )
+    max_in_flight: int = Field(
+        default=200, ge=1, description="Messages that one worker holds at the same time, at most."
+    )
+    on_unclassified: Literal["exit", "retry"] = Field(
+        default="exit",
+        description="After an exception that a publisher did not classify, which is a bug: `exit`"
+        " drains and stops, `retry` treats it as a failure that may pass.",
+    )
+    wakeup: Wakeup = Wakeup()
+    http: Http = Http()
+    log: Log = Log()
+    database: Database = Database()
+    lease: Lease = Lease()
+    drain: Drain = Drain()
+    retention: Retention = Retention()
+    destinations: Mapping[str, Destination] = Field(default_factory=dict)
+
+    @field_validator("destinations", mode="after")
+    @classmethod
+    def _concurrency_follows_the_worker(
+        cls, destinations: Mapping[str, Destination], info: ValidationInfo
+    ) -> Mapping[str, Destination]:
+        """A concurrency that nobody chose never exceeds what the worker holds."""
+        limit: int = info.data.get("max_in_flight", 200)
+        resolved = {}
+        for name, destination in destinations.items():
+            if "concurrency" in destination.model_fields_set:
+                resolved[name] = destination
+            else:
+                free = destination.scheme in UNLIMITED_SCHEMES
+                concurrency = limit if free else min(destination.concurrency, limit)
+                resolved[name] = destination.model_copy(update={"concurrency": concurrency})
+        return resolved
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the signature is pydantic-settings'
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - see below
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - see below
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - see below
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take only what is passed in.
+
+        The built-in sources ignore unknown names, and stop at the first value that they cannot
+        parse. `pgoutbox.settings.sources` does neither.
+        """
+        return (init_settings,)
+
+    def read_dsn(self) -> str:
+        """The DSN for a new connection: from the file, where there is one, as it is now.
+
+        Raises OSError or ValueError when the file cannot be read.
+        """
+        return self.dsn.get_secret_value() if self.dsn_file is None else read_secret(self.dsn_file)
+
+    def read_listen_dsn(self) -> str:
+        """As `read_dsn`, for the connection that listens."""
+        if self.listen_dsn_file is not None:
+            return read_secret(self.listen_dsn_file)
+        return self.read_dsn() if self.listen_dsn is None else self.listen_dsn.get_secret_value()
+
+
+def read_secret(path: Path) -> str:
+    """A secret from a file, without the newline that editors and Kubernetes tools leave at its end.
+
+    Raises OSError when it cannot be read, ValueError when it is empty or not UTF-8.
+    """
+    secret = path.read_text(encoding="utf-8").rstrip("\r\n")
+    if not secret:
+        raise ValueError("it is empty")
+    return secret

@@ -1,0 +1,98 @@
+"""From what pydantic found to problems that a person can act on, and the error that holds all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pgoutbox.errors import PgOutboxError
+from pgoutbox.problem import Problem
+from pgoutbox.settings.names import DESTINATION_PATHS, WORKER_PATHS, variable
+from pgoutbox.settings.sources import suggestion
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydantic_core import ErrorDetails
+
+# Words that are planned for: they get a better answer than a typo does.
+LATER = {
+    ("retention", "mode"): {"delete", "archive"},
+    ("format",): {"debezium", "cloudevents", "cloudevents_binary", "cloudevents_structured"},
+    ("dead_head",): {"skip"},
+}
+GROUP_EXPECTED = {"model_type", "model_attributes_type", "dict_type", "mapping_type"}
+SECRET_KEYS = {"dsn", "listen_dsn", "url"}
+
+
+class SettingsError(PgOutboxError):
+    """The settings cannot be used. Holds everything that is wrong with them, at once."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def from_pydantic(error: ErrorDetails) -> Problem:
+    """One validation error as a problem."""
+    path = tuple(str(part) for part in error["loc"])
+    rule, advice = _rule_and_advice(error, path)
+    return Problem(
+        field=variable(path),
+        rule=rule,
+        advice=advice,
+        value=_shown(error, path),
+    )
+
+
+def _rule_and_advice(error: ErrorDetails, path: tuple[str, ...]) -> tuple[str, str]:
+    kind = error["type"]
+    if kind == "missing":
+        return _missing(path)
+    if kind == "extra_forbidden":
+        return "is no setting", _nearest(path)
+    if kind in GROUP_EXPECTED:
+        return (
+            "is a group of settings, not a value",
+            "Set the names inside it; see docs/settings.md.",
+        )
+    if kind == "literal_error":
+        planned = error["input"] in _planned(path)
+        rule = "is not available yet" if planned else "is not one of the choices"
+        return rule, f"Choose {_choices(error)}."
+    if kind == "string_pattern_mismatch":
+        return "must consist of letters, digits and underscores", "Begin it with a letter."
+    text = error["msg"].split(", unable to parse")[0]
+    for said in ("Input should be", "String should", "Input should", "Value should"):
+        text = text.replace(said, "must be" if said.endswith("be") else "must")
+    return text, ""
+
+
+def _missing(path: tuple[str, ...]) -> tuple[str, str]:
+    if path == ("dsn",):
+        advice = "Set it, or PGOUTBOX_DSN_FILE, as in postgresql://user:password@host/db."
+        return "is required", advice
+    return "is required", "Set it, as in https://example.com/hook, or remove the destination."
+
+
+def _nearest(path: tuple[str, ...]) -> str:
+    known = list(WORKER_PATHS)
+    if path[0] == "destinations":
+        known += [f"{variable(path[:2])}__{tail}" for tail in DESTINATION_PATHS]
+    return suggestion(variable(path), known)
+
+
+def _planned(path: tuple[str, ...]) -> set[str]:
+    return LATER.get(path[2:] if path[0] == "destinations" else path, set())
+
+
+def _choices(error: ErrorDetails) -> str:
+    return str(error.get("ctx", {}).get("expected", "another one")).replace("'", "")
+
+
+def _shown(error: ErrorDetails, path: tuple[str, ...]) -> str | None:
+    """The value, unless it may be a secret: an unknown key may be a mistyped secret one."""
+    value = error["input"]
+    misplaced = error["type"] in {"extra_forbidden", *GROUP_EXPECTED}
+    if misplaced or path[-1] in SECRET_KEYS or not isinstance(value, str | int | float):
+        return None
+    return f"{value!s:.80}"

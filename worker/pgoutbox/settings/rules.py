@@ -1,0 +1,214 @@
+"""Rules that no single value can break: how settings fit together, and what is merely unwise."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from pgoutbox.problem import Problem
+from pgoutbox.settings.dsn import dsn_problems
+from pgoutbox.settings.names import variable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pgoutbox.settings.model import Destination, Settings
+
+# The parts of a drain after its soft wait, in seconds.
+CANCEL_WAIT = 3.0
+LAST_RELEASE = 2.0
+FLUSH = 3.0
+MARGIN = 2.0
+AFTER_SOFT = CANCEL_WAIT + LAST_RELEASE + FLUSH + MARGIN
+
+# Connections: with less than the first a finalize waits for a claim; with the second nothing does.
+MIN_CONNECTIONS = 2
+SIDE_BY_SIDE = 3
+
+DESTINATION_NAME = re.compile(r"[a-z][a-z0-9_]*")
+DESTINATION_NAME_LENGTH = 40
+
+
+def broken_rules(settings: Settings, environ: Mapping[str, str]) -> Iterator[Problem]:
+    """What keeps a worker with these settings from keeping its promises."""
+    yield from _connections(settings, environ)
+    yield from _lease(settings)
+    yield from _drain(settings)
+    for name, destination in settings.destinations.items():
+        yield from _destination_name(name)
+        yield from _destination(settings, name, destination)
+
+
+def warnings(settings: Settings) -> list[Problem]:
+    """What works, but is probably not meant."""
+    found = []
+    database = settings.database
+    if database.pool_max < SIDE_BY_SIDE:
+        found.append(
+            Problem(
+                field="PGOUTBOX_DATABASE__POOL_MAX",
+                rule="leaves no connection for the renewal while a claim and a finalize run",
+                value=str(database.pool_max),
+                advice=f"{SIDE_BY_SIDE} is better.",
+            )
+        )
+    listens = settings.wakeup.mode != "poll"
+    if listens and database.pooler == "transaction" and settings.listen_dsn is None:
+        found.append(
+            Problem(
+                field="PGOUTBOX_LISTEN_DSN",
+                rule="is not set, and no notification passes a pooler in transaction mode: polling"
+                " only",
+                advice="Give it a DSN that reaches PostgreSQL itself, or set"
+                " PGOUTBOX_WAKEUP__MODE=poll.",
+            )
+        )
+    if database.insecure:
+        found.append(
+            Problem(
+                field="PGOUTBOX_DATABASE__INSECURE",
+                rule="allows connections that nobody verifies",
+                value="true",
+                advice="Use sslmode=verify-full wherever the connection leaves the machine.",
+            )
+        )
+    if not settings.destinations:
+        found.append(no_destination())
+    return found
+
+
+def no_destination() -> Problem:
+    """A worker has nothing to do without one; the other commands can."""
+    return Problem(
+        field=variable(("destinations", "<NAME>", "url")),
+        rule="is not set for any destination, so a worker could publish nothing",
+        advice="Set PGOUTBOX_DESTINATIONS__DEFAULT__URL, or say where with --to URL.",
+    )
+
+
+def _connections(settings: Settings, environ: Mapping[str, str]) -> Iterator[Problem]:
+    insecure = settings.database.insecure
+    yield from dsn_problems(
+        "PGOUTBOX_DSN", settings.dsn.get_secret_value(), environ, insecure=insecure
+    )
+    if settings.listen_dsn is not None:
+        yield from dsn_problems(
+            "PGOUTBOX_LISTEN_DSN",
+            settings.listen_dsn.get_secret_value(),
+            environ,
+            insecure=insecure,
+        )
+    elif settings.database.pooler == "transaction" and settings.wakeup.mode == "notify":
+        yield Problem(
+            field="PGOUTBOX_WAKEUP__MODE",
+            rule="insists on notifications, and none passes a pooler in transaction mode",
+            value="notify",
+            advice="Set PGOUTBOX_LISTEN_DSN to a DSN that reaches PostgreSQL itself, or choose auto"
+            " or poll.",
+            others=("PGOUTBOX_DATABASE__POOLER", "PGOUTBOX_LISTEN_DSN"),
+        )
+    if settings.database.pool_max < MIN_CONNECTIONS:
+        yield Problem(
+            field="PGOUTBOX_DATABASE__POOL_MAX",
+            rule=f"must be at least {MIN_CONNECTIONS}, since a claim and a finalize run side by"
+            " side",
+            value=str(settings.database.pool_max),
+            advice=f"{SIDE_BY_SIDE} is better, for the renewal beside them.",
+        )
+
+
+def _lease(settings: Settings) -> Iterator[Problem]:
+    lease, wakeup = settings.lease, settings.wakeup
+    if lease.duration < 3 * lease.renew:
+        yield Problem(
+            field="PGOUTBOX_LEASE__RENEW",
+            rule=f"must be at most a third of PGOUTBOX_LEASE__DURATION ({lease.duration:g}), so"
+            " that one lost renewal loses no lease",
+            value=f"{lease.renew:g}",
+            advice=f"Lower it to {lease.duration / 3:g}, or raise the duration to"
+            f" {3 * lease.renew:g}.",
+            others=("PGOUTBOX_LEASE__DURATION",),
+        )
+    if wakeup.max_interval > lease.duration:
+        yield Problem(
+            field="PGOUTBOX_WAKEUP__MAX_INTERVAL",
+            rule=f"must be at most PGOUTBOX_LEASE__DURATION ({lease.duration:g}), or expired leases"
+            " wait for the next poll",
+            value=f"{wakeup.max_interval:g}",
+            advice="A second is the default.",
+            others=("PGOUTBOX_LEASE__DURATION",),
+        )
+
+
+def _drain(settings: Settings) -> Iterator[Problem]:
+    drain = settings.drain
+    if drain.soft + AFTER_SOFT > drain.grace:
+        yield Problem(
+            field="PGOUTBOX_DRAIN__SOFT",
+            rule=f"must be at least {AFTER_SOFT:g} seconds less than PGOUTBOX_DRAIN__GRACE"
+            f" ({drain.grace:g}): {CANCEL_WAIT:g} to cancel, {LAST_RELEASE:g} for the last release,"
+            f" {FLUSH:g} to flush and {MARGIN:g} to spare",
+            value=f"{drain.soft:g}",
+            advice=f"Raise the grace to {drain.soft + AFTER_SOFT:g} (and the pod's"
+            " terminationGracePeriodSeconds with it), or lower this.",
+            others=("PGOUTBOX_DRAIN__GRACE",),
+        )
+
+
+def _destination_name(name: str) -> Iterator[Problem]:
+    if DESTINATION_NAME.fullmatch(name) is None or len(name) > DESTINATION_NAME_LENGTH:
+        yield Problem(
+            field=variable(("destinations", name)),
+            rule="is no name for a destination",
+            value=name,
+            advice="Use at most 40 lower-case letters, digits and underscores, a letter first.",
+        )
+
+
+def _destination(settings: Settings, name: str, destination: Destination) -> Iterator[Problem]:
+    yield from _scheme(name, destination)
+    yield from _publish_timeout(settings, name, destination)
+    if destination.concurrency > settings.max_in_flight:
+        yield Problem(
+            field=variable(("destinations", name, "concurrency")),
+            rule=f"must be at most PGOUTBOX_MAX_IN_FLIGHT ({settings.max_in_flight})",
+            value=str(destination.concurrency),
+            advice="Lower it, or raise the other.",
+            others=("PGOUTBOX_MAX_IN_FLIGHT",),
+        )
+    if destination.retry.cap < destination.retry.base:
+        base = variable(("destinations", name, "retry", "base"))
+        yield Problem(
+            field=variable(("destinations", name, "retry", "cap")),
+            rule=f"must be at least {base} ({destination.retry.base:g})",
+            value=f"{destination.retry.cap:g}",
+            advice="Raise it, or lower the base.",
+            others=(base,),
+        )
+
+
+def _scheme(name: str, destination: Destination) -> Iterator[Problem]:
+    known = sorted(entry_points(group="pgoutbox.publishers").names)
+    if destination.scheme not in known:
+        # What stands where a scheme should be may be anything, a secret included.
+        yield Problem(
+            field=variable(("destinations", name, "url")),
+            rule="does not begin with the scheme of an installed publisher",
+            advice=f"There are {', '.join(f'{scheme}:' for scheme in known)}.",
+        )
+
+
+def _publish_timeout(settings: Settings, name: str, destination: Destination) -> Iterator[Problem]:
+    """Finalize may take as long as a statement may."""
+    statement, soft = settings.database.statement_timeout, settings.drain.soft
+    if destination.publish_timeout + statement > soft:
+        yield Problem(
+            field=variable(("destinations", name, "publish_timeout")),
+            rule=f"and PGOUTBOX_DATABASE__STATEMENT_TIMEOUT ({statement:g}) must together be at"
+            f" most PGOUTBOX_DRAIN__SOFT ({soft:g}), or a drain cuts off what would have ended",
+            value=f"{destination.publish_timeout:g}",
+            advice=f"Lower it to {max(soft - statement, 0):g}, or raise the soft wait to"
+            f" {destination.publish_timeout + statement:g}.",
+            others=("PGOUTBOX_DATABASE__STATEMENT_TIMEOUT", "PGOUTBOX_DRAIN__SOFT"),
+        )

@@ -1,0 +1,181 @@
+"""Where settings come from: the environment, a TOML file, files that hold secrets.
+
+Each source becomes a tree of plain values and a list of problems; nothing is refused here before
+everything has been read.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pgoutbox.problem import Problem
+from pgoutbox.settings.model import read_secret
+from pgoutbox.settings.names import DESTINATION_PATHS, PREFIX, SECRETS, WORKER_PATHS, variable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Tree = dict[str, object]
+
+DESTINATIONS = f"{PREFIX}DESTINATIONS__"
+# Ours, but not the worker's: for tests and for their cluster.
+OTHER_USES = ("PGOUTBOX_TEST_", "PGOUTBOX_KUBE_")
+# Kubernetes describes every service of the namespace to every pod. One that is called pgoutbox, or
+# pgoutbox-anything, lands under our prefix.
+SERVICE_LINK = re.compile(
+    r"PGOUTBOX(_\w+)?_(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
+
+
+def read_environment(environ: Mapping[str, str]) -> tuple[Tree, list[Problem]]:
+    """The tree that the environment describes. An empty variable counts as not set."""
+    tree: Tree = {}
+    problems = []
+    for name, value in sorted(environ.items()):
+        upper = name.upper()
+        if not upper.startswith(PREFIX) or not value or _somebody_elses(upper, value):
+            continue
+        path = WORKER_PATHS.get(upper) or _destination_path(upper)
+        if path is None:
+            problems.append(_unknown_variable(name))
+        else:
+            _put(tree, path, value)
+    return tree, problems + _given_twice(tree, where="")
+
+
+def read_file(path: Path) -> tuple[Tree, list[Problem]]:
+    """The tree of a TOML file. Unknown keys are found when the tree is validated."""
+    try:
+        tree: Tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        return {}, [
+            Problem(
+                field=f"{PREFIX}CONFIG",
+                rule=f"names a file that cannot be read as TOML: {reason}",
+                value=str(path),
+                advice="Correct the file or the path, or unset the variable.",
+            )
+        ]
+    problems = _given_twice(tree, where=str(path))
+    if "config" in tree:
+        del tree["config"]
+        problems.append(
+            Problem(
+                field=f"{PREFIX}CONFIG",
+                rule="is not allowed inside the file that it names",
+                where=f"config in {path}",
+                advice="Remove it.",
+            )
+        )
+    return tree, problems
+
+
+def read_secret_files(tree: Tree) -> list[Problem]:
+    """Fill in the secrets whose files are named in the tree."""
+    problems = []
+    for secret in SECRETS:
+        named = tree.get(f"{secret}_file")
+        if not isinstance(named, str) or secret in tree:
+            continue
+        try:
+            tree[secret] = read_secret(Path(named))
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else _why_no_secret(error)
+            problems.append(
+                Problem(
+                    field=variable((f"{secret}_file",)),
+                    rule=f"names a file that cannot be read: {reason}",
+                    value=named,
+                    advice="Check the path, the mount and the rights of this user.",
+                    others=(variable((secret,)),),
+                )
+            )
+    return problems
+
+
+def merge(lower: Tree, upper: Tree) -> Tree:
+    """Both trees; where they disagree, ``upper``. A secret and its file are one value."""
+    merged = dict(lower)
+    for secret in SECRETS:
+        pair = (secret, f"{secret}_file")
+        if any(key in upper for key in pair):
+            for key in pair:
+                merged.pop(key, None)
+    for key, value in upper.items():
+        below = merged.get(key)
+        if isinstance(below, dict) and isinstance(value, dict):
+            merged[key] = merge(below, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def suggestion(name: str, known: list[str]) -> str:
+    """A sentence with the nearest known name, or with where to find all of them."""
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    return (
+        f"Did you mean {nearest[0]}?" if nearest else "Remove it; docs/settings.md lists them all."
+    )
+
+
+def _somebody_elses(name: str, value: str) -> bool:
+    if name.startswith(OTHER_USES) or SERVICE_LINK.fullmatch(name):
+        return True
+    return name.endswith("_PORT") and SERVICE_ADDRESS.match(value) is not None
+
+
+def _destination_path(name: str) -> tuple[str, ...] | None:
+    """Read from its end, since the name of a destination may hold the delimiter itself."""
+    if not name.startswith(DESTINATIONS):
+        return None
+    rest = name.removeprefix(DESTINATIONS)
+    for tail, path in DESTINATION_PATHS.items():
+        destination = rest.removesuffix(f"__{tail}")
+        if destination not in {rest, ""}:
+            return ("destinations", destination.lower(), *path)
+    return None
+
+
+def _unknown_variable(name: str) -> Problem:
+    known = list(WORKER_PATHS)
+    if name.upper().startswith(DESTINATIONS):
+        destination = name.upper().removeprefix(DESTINATIONS).partition("__")[0]
+        known += [f"{DESTINATIONS}{destination}__{tail}" for tail in DESTINATION_PATHS]
+    else:
+        known += [f"{DESTINATIONS}DEFAULT__{tail}" for tail in DESTINATION_PATHS]
+    # Without its value: a mistyped name may hold a secret.
+    return Problem(field=name, rule="is no setting", advice=suggestion(name.upper(), known))
+
+
+def _given_twice(tree: Tree, *, where: str) -> list[Problem]:
+    return [
+        Problem(
+            field=variable((secret,)),
+            rule=f"and {variable((f'{secret}_file',))} are both given",
+            where=where,
+            advice="Keep one of them.",
+        )
+        for secret in SECRETS
+        if secret in tree and f"{secret}_file" in tree
+    ]
+
+
+def _put(tree: Tree, path: tuple[str, ...], value: str) -> None:
+    here = tree
+    for section in path[:-1]:
+        below = here.get(section)
+        if not isinstance(below, dict):
+            below = here[section] = {}
+        here = below
+    here[path[-1]] = value
+
+
+def _why_no_secret(error: ValueError) -> str:
+    # The text of a decoding error quotes bytes of the secret.
+    return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)

@@ -1,0 +1,110 @@
+"""The table of settings, generated from the models: ``python -m pgoutbox.settings.table --write``.
+
+Run it where docs/settings.md and README.md are; ``--check`` writes nothing and fails when either
+is out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args, get_origin
+
+from pgoutbox.settings.names import DESTINATION_LEAVES, WORKER_LEAVES, Leaf, variable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+START = "<!-- settings:start -->"
+END = "<!-- settings:end -->"
+# Where the default is no constant.
+TOLD_DEFAULTS = {
+    ("dsn",): "required",
+    ("listen_dsn",): "`PGOUTBOX_DSN`",
+    ("owner",): "`$POD_NAME`, else the host name",
+    ("url",): "required",
+    ("concurrency",): "`50` (`stdout:`, `jsonl:`, `noop:`: `PGOUTBOX_MAX_IN_FLIGHT`)",
+}
+INTRODUCTION = """\
+# Settings
+
+Every setting is an environment variable. `PGOUTBOX_CONFIG` may name a TOML file with the same
+tree, where `PGOUTBOX_LEASE__RENEW` is `renew` in the section `[lease]` and destinations are
+`[destinations.orders]`; the environment wins over the file. An empty variable counts as not set.
+All times are in seconds. `pgoutbox check` tells everything that is wrong at once, unknown names
+included.
+
+A destination's name replaces `<NAME>`: lower-case letters, digits and underscores (`ORDERS` in a
+variable is `orders`). With one destination `pgoutbox run --to URL` is enough; it is called
+`default`.
+
+"""
+
+
+def settings_table() -> str:
+    """A Markdown table of every setting, its default and its meaning."""
+    rows = [_row(leaf, leaf.path) for leaf in WORKER_LEAVES]
+    rows += [_row(leaf, ("destinations", "<name>", *leaf.path)) for leaf in DESTINATION_LEAVES]
+    return "\n".join(["| Variable | Default | Meaning |", "|---|---|---|", *rows]) + "\n"
+
+
+def page() -> str:
+    """The whole of docs/settings.md."""
+    return INTRODUCTION + settings_table()
+
+
+def between_markers(text: str) -> str:
+    """``text`` with the table between its markers; unchanged where it has none."""
+    before, start, rest = text.partition(START)
+    _, end, after = rest.partition(END)
+    return f"{before}{start}\n{settings_table()}{end}{after}" if start and end else text
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write or check both files below the current folder; 1 when one is out of date."""
+    parser = argparse.ArgumentParser(prog="python -m pgoutbox.settings.table")
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--write", action="store_true", help="bring both files up to date")
+    action.add_argument("--check", action="store_true", help="fail when one is out of date")
+    write = parser.parse_args(arguments).write
+    stale = []
+    for path in (Path("docs/settings.md"), Path("README.md")):
+        old = path.read_text(encoding="utf-8") if path.exists() else ""
+        new = between_markers(old) if path.name == "README.md" else page()
+        if new != old:
+            stale.append(str(path))
+            if write:
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(new, encoding="utf-8")
+    if stale and not write:
+        sys.stderr.write(f"out of date: {', '.join(stale)}; run this with --write\n")
+        return 1
+    return 0
+
+
+def _row(leaf: Leaf, path: tuple[str, ...]) -> str:
+    meaning = leaf.field.description or ""
+    choices = _choices(leaf.field.annotation)
+    if len(choices) > 1:
+        meaning += f" One of {', '.join(f'`{choice}`' for choice in choices)}."
+    return f"| `{variable(path)}` | {_default(leaf)} | {meaning} |"
+
+
+def _default(leaf: Leaf) -> str:
+    if leaf.path in TOLD_DEFAULTS:
+        return TOLD_DEFAULTS[leaf.path]
+    value = leaf.field.default
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value:.9g}`" if isinstance(value, int | float) else f"`{value}`"
+
+
+def _choices(annotation: object) -> tuple[str, ...]:
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
