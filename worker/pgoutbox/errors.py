@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 
 class PgOutboxError(Exception):
@@ -27,6 +30,15 @@ class NotInTransaction(PgOutboxError):  # noqa: N818
 
 class MigrationError(PgOutboxError):
     """The database's schema and the migrations of this version do not fit together."""
+
+
+class InvalidDestination(PgOutboxError, ValueError):  # noqa: N818
+    """A destination's URL cannot be turned into a publisher. Raised at start, never later."""
+
+    def __init__(self, destination: str, problem: str) -> None:
+        super().__init__(f"destination {destination!r}: {problem}")
+        self.destination = destination
+        self.problem = problem
 
 
 class PublishError(PgOutboxError):
@@ -58,5 +70,7 @@ class Defer(PublishError):  # noqa: N818
 
 
 class DestinationUnavailable(PublishError):  # noqa: N818
-    """Nothing was sent: no connection could be established, or the client says that the
-    broker is down or blocked. Spends no attempt while the destination fails for others too."""
+    """Nothing was sent: no connection came about, or the client says that the broker is down.
+
+    Spends no attempt while the destination fails for others too.
+    """

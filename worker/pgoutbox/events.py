@@ -6,12 +6,14 @@ messages come in batches, so that an observer costs per batch and not per messag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TYPE_CHECKING
 
-from pgoutbox.message import ClaimedMessage
-from pgoutbox.outcome import Outcome, Transition
+
+if TYPE_CHECKING:
+    from pgoutbox.outcome import Outcome, Transition
+    from pgoutbox.message import ClaimedMessage
+    from collections.abc import Sequence
 
 
 class Settled(NamedTuple):
@@ -106,7 +108,7 @@ class Pruned:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFailed:
-    """A statement failed and is going to be tried again. ``doing`` is one word of the vocabulary."""
+    """A statement failed and is tried again. ``doing`` is one word of the vocabulary."""
 
     doing: str
     error: str
@@ -129,7 +131,7 @@ class PublisherFailed:
 
 @dataclass(frozen=True, slots=True)
 class DestinationStopped:
-    """This worker claims nothing more for the destination."""
+    """Nothing more is claimed for the destination by this worker."""
 
     destination: str
     reason: str

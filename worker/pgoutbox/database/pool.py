@@ -1,0 +1,243 @@
+"""The worker's connections: a pool that survives any outage, and a deadline on every call.
+
+Three layers bound a statement: the server's ``statement_timeout``, the kernel's TCP timeouts for
+a peer that has vanished, and a deadline of our own that does not wait for a cancellation to be
+delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import tuple_row
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from psycopg.rows import AsyncRowFactory
+
+T = TypeVar("T")
+
+# What says "try again" and nothing about the statement or its values.
+DATABASE_ERRORS = (psycopg.Error, PoolTimeout, TimeoutError, OSError)
+
+# Reconnecting is the caller's rhythm, not the pool's: the pool doubles its pause up to minutes,
+# and a database that is back must be noticed within seconds. It gives up at once instead, and
+# the next call makes it connect.
+RECONNECT_TIMEOUT = 0.5
+MARGIN = 1.0
+
+# Behind a pooler in transaction mode nothing that was set on the session is there at the next
+# statement, so it is set again inside each transaction.
+LOCAL_SETTINGS = b"""
+SELECT set_config('search_path', %(search_path)s, true),
+       set_config('statement_timeout', %(statement_timeout)s, true),
+       set_config('plan_cache_mode', 'force_custom_plan', true),
+       set_config('jit', 'off', true)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseOptions:
+    """How to connect. ``dsn`` is called for every connection, so that a rotated secret is seen."""
+
+    dsn: Callable[[], str]
+    schema: str = "public"
+    pool_max: int = 3
+    statement_timeout: float = 5.0
+    pooler: str = "auto"
+    """``none``, ``transaction``, or ``auto``: found out at the first connection."""
+    application_name: str = "pgoutbox"
+
+    @property
+    def search_path(self) -> str:
+        """The schema alone; pg_temp last, so that no temporary table can stand in for ours."""
+        return f'"{self.schema}", pg_temp'
+
+
+class Database:
+    """Runs one statement at a time, each a transaction of its own."""
+
+    def __init__(self, options: DatabaseOptions) -> None:
+        self._options = options
+        self._session_settings = options.pooler != "transaction"
+        self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
+
+    @property
+    def behind_pooler(self) -> bool:
+        """Whether session settings are out of reach. Known after `open`."""
+        return not self._session_settings
+
+    async def open(self) -> None:
+        """Find out about a pooler and open the pool. Raises `DATABASE_ERRORS` without a server."""
+        if self._options.pooler == "auto":
+            self._session_settings = await keeps_session_settings(self._options)
+        self._pool = AsyncConnectionPool(
+            conninfo=self._conninfo,
+            kwargs={
+                "autocommit": True,
+                # Prepared at the first use; never behind a pooler, where the next statement may
+                # meet a server that has not prepared it.
+                "prepare_threshold": 0 if self._session_settings else None,
+            },
+            min_size=min(2, self._options.pool_max),
+            max_size=self._options.pool_max,
+            reconnect_timeout=RECONNECT_TIMEOUT,
+            timeout=self._options.statement_timeout,
+            max_idle=60.0,
+            name="pgoutbox",
+            open=False,
+        )
+        await self._pool.open()
+
+    def _conninfo(self) -> str:
+        return conninfo(self._options, session_settings=self._session_settings)
+
+    def stats(self) -> Mapping[str, int]:
+        """psycopg_pool's counters: pool_size, pool_available, requests_waiting, ..."""
+        return self._pool.get_stats() if self._pool is not None else {}
+
+    async def fetch(
+        self,
+        statement: bytes,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        row_factory: AsyncRowFactory[Any] | None = None,
+    ) -> list[Any]:
+        """Run a statement that returns rows. Raises one of `DATABASE_ERRORS`.
+
+        The answer is not awaited for longer than twice ``statement_timeout`` (a connection, then
+        the statement) and a second, even if the cancellation of the call gets stuck.
+        """
+        limit = 2 * self._options.statement_timeout + MARGIN
+        return await bounded(self._fetch(statement, parameters, row_factory), limit)
+
+    async def execute(self, statement: bytes, parameters: Mapping[str, Any] | None = None) -> int:
+        """Run a statement for its effect; the number of rows it touched. Raises as `fetch`."""
+        limit = 2 * self._options.statement_timeout + MARGIN
+        return await bounded(self._execute(statement, parameters), limit)
+
+    async def _fetch(
+        self,
+        statement: bytes,
+        parameters: Mapping[str, Any] | None,
+        row_factory: AsyncRowFactory[Any] | None,
+    ) -> list[Any]:
+        async with self._cursor(row_factory) as cursor:
+            await cursor.execute(statement, parameters)
+            rows: list[Any] = await cursor.fetchall()
+            return rows
+
+    async def _execute(self, statement: bytes, parameters: Mapping[str, Any] | None) -> int:
+        async with self._cursor(None) as cursor:
+            await cursor.execute(statement, parameters)
+            count: int = cursor.rowcount
+            return count
+
+    @contextlib.asynccontextmanager
+    async def _cursor(self, row_factory: AsyncRowFactory[Any] | None) -> Any:  # noqa: ANN401 - a cursor of whatever the factory makes
+        if self._pool is None:
+            raise PoolTimeout("the database has not been reached yet")
+        try:
+            async with self._pool.connection() as conn:
+                if self._session_settings:
+                    yield conn.cursor(binary=True, row_factory=row_factory or tuple_row)
+                    return
+                async with conn.transaction():
+                    await conn.execute(LOCAL_SETTINGS, local_settings(self._options))
+                    yield conn.cursor(binary=True, row_factory=row_factory or tuple_row)
+        except psycopg.OperationalError:
+            # After a restart of the server the pool's other connections are as dead as this one.
+            await self._pool.check()
+            raise
+
+    async def close(self, timeout: float) -> None:  # noqa: ASYNC109 - the pool's own parameter
+        """Close the pool; connections that are still in use are left to the process's exit."""
+        if self._pool is not None:
+            await bounded(self._pool.close(timeout=timeout), timeout + MARGIN)
+
+
+def conninfo(options: DatabaseOptions, *, session_settings: bool) -> str:
+    """The DSN with our timeouts, and with session settings where they last.
+
+    Raises psycopg.ProgrammingError for a malformed DSN.
+    """
+    given = conninfo_to_dict(options.dsn())
+    ours: dict[str, Any] = {
+        "connect_timeout": max(2, int(options.statement_timeout)),
+        "tcp_user_timeout": int(options.statement_timeout * 1000),
+        "keepalives_idle": 5,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
+        "application_name": options.application_name,
+    }
+    merged = ours | given
+    if session_settings:
+        settings = {
+            "search_path": options.search_path,
+            "statement_timeout": f"{options.statement_timeout:g}s",
+            # A generic plan cannot know how many rows an array holds, and picks a bad one.
+            "plan_cache_mode": "force_custom_plan",
+            "jit": "off",
+            "default_transaction_isolation": "read committed",
+        }
+        flags = (f"{name}={value}" for name, value in settings.items())
+        escaped = ("-c " + flag.replace("\\", r"\\").replace(" ", r"\ ") for flag in flags)
+        merged["options"] = " ".join([str(given.get("options") or ""), *escaped]).strip()
+    return make_conninfo("", **merged)
+
+
+def local_settings(options: DatabaseOptions) -> dict[str, str]:
+    """The parameters of `LOCAL_SETTINGS`."""
+    return {
+        "search_path": options.search_path,
+        "statement_timeout": f"{options.statement_timeout:g}s",
+    }
+
+
+async def keeps_session_settings(options: DatabaseOptions) -> bool:
+    """Whether start-up options take effect. A pooler refuses or ignores them.
+
+    Raises psycopg.OperationalError when there is no server to ask.
+    """
+    try:
+        conn = await AsyncConnection.connect(
+            conninfo(options, session_settings=True), autocommit=True, prepare_threshold=None
+        )
+    except psycopg.OperationalError as error:
+        if "unsupported startup parameter" in str(error):
+            return False
+        raise
+    async with conn:
+        row = await (await conn.execute("SHOW plan_cache_mode")).fetchone()
+        return row is not None and row[0] == "force_custom_plan"
+
+
+async def bounded(call: Coroutine[Any, Any, T] | asyncio.Future[T], seconds: float) -> T:
+    """Await the call for at most so long. Raises TimeoutError.
+
+    Unlike `asyncio.timeout` it does not wait until the cancelled call has ended.
+    """
+    task = asyncio.ensure_future(call)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if not done:
+        task.cancel()
+        task.add_done_callback(_forget)
+        raise TimeoutError(f"the database did not answer within {seconds:g} s")
+    return task.result()
+
+
+def _forget(task: asyncio.Future[Any]) -> None:
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,70 @@
+"""The state machine: what a row becomes, from what publishing observed.
+
+Pure and total. A new outcome without a case here does not pass the type check.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from pgoutbox.dispatch.retry import INTERRUPTED_DELAY, retry_delay, unavailable_delay
+from pgoutbox.outcome import (
+    Bury,
+    Deferred,
+    DeferUntil,
+    Finish,
+    Interrupted,
+    PermanentFailure,
+    Published,
+    Release,
+    Retry,
+    RetryableFailure,
+    Unavailable,
+    Unstarted,
+)
+
+if TYPE_CHECKING:
+    from pgoutbox.dispatch.retry import RetryPolicy
+    from pgoutbox.message import ClaimedMessage
+    from pgoutbox.outcome import Outcome, Transition
+
+
+def decide(  # noqa: C901, PLR0911 - one case per outcome, and nothing but cases
+    outcome: Outcome, message: ClaimedMessage, policy: RetryPolicy, jitter: float
+) -> Transition:
+    """The transition for this outcome. ``jitter`` is uniform in [0, 1)."""
+    match outcome:
+        case Published():
+            return Finish()
+        case RetryableFailure(error, retry_after):
+            return _retry_or_bury(error, message, policy, jitter, retry_after)
+        case PermanentFailure(error):
+            return Bury(error)
+        case Deferred(_, reason) if message.age >= policy.defer_max_age:
+            return Bury(f"deferred for longer than {policy.defer_max_age:g} s: {reason}")
+        case Deferred(delay, reason):
+            return DeferUntil(max(delay, 0.0), f"deferred: {reason}")
+        case Unavailable(error, works_for_others=True):
+            return _retry_or_bury(error, message, policy, jitter, None)
+        case Unavailable(error):
+            return Release(unavailable_delay(message.attempts, policy, jitter), error)
+        case Interrupted() if message.attempts >= policy.max_attempts:
+            return Release(INTERRUPTED_DELAY, "interrupted by a drain at the last attempt")
+        case Interrupted():
+            return Retry(INTERRUPTED_DELAY, "interrupted by a drain")
+        case Unstarted():
+            return Release()
+        case _:
+            assert_never(outcome)
+
+
+def _retry_or_bury(
+    error: str,
+    message: ClaimedMessage,
+    policy: RetryPolicy,
+    jitter: float,
+    retry_after: float | None,
+) -> Transition:
+    if message.attempts >= policy.max_attempts:
+        return Bury(f"gave up after {message.attempts} attempts: {error}")
+    return Retry(retry_delay(message.attempts, policy, jitter, retry_after), error)

@@ -1,0 +1,225 @@
+"""The wheel: claims what can start now, and keeps everything else turning beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from pgoutbox.database.pool import DATABASE_ERRORS
+from pgoutbox.dispatch.backoff import Backoff
+from pgoutbox.dispatch.claim import claim, reclaim
+from pgoutbox.dispatch.deliver import Deliverer
+from pgoutbox.dispatch.finalizer import Finalizer
+from pgoutbox.dispatch.flight import InFlight
+from pgoutbox.dispatch.keeper import Keeper
+from pgoutbox.dispatch.tally import DrainCount, Tally
+from pgoutbox.events import Claimed, DatabaseFailed, DatabaseRecovered, DestinationStopped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pgoutbox.database.pool import Database
+    from pgoutbox.dispatch.flight import Destination
+    from pgoutbox.dispatch.publish import Unclassified
+    from pgoutbox.dispatch.wakeup import Wakeup
+    from pgoutbox.events import Event
+    from pgoutbox.message import ClaimedMessage
+
+MAX_CLAIM = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchOptions:
+    """What the loop needs to know. Durations in seconds."""
+
+    owner: str
+    incarnation: str = field(default_factory=lambda: str(uuid.uuid4()))
+    max_in_flight: int = 200
+    lease: float = 30.0
+    renew: float = 10.0
+    reclaim_interval: float = 5.0
+    reap_interval: float = 10.0
+    heartbeat_interval: float = 10.0
+    prune_interval: float = 60.0
+    retention: timedelta = timedelta(days=7)
+    retry_unclassified: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequest:
+    """Why the dispatcher is to drain, and what the process exits with."""
+
+    reason: str
+    exit_code: int
+
+
+class Dispatcher:
+    """Holds the parts together. `run` claims until `request_stop`; `drain` puts it to rest."""
+
+    def __init__(
+        self,
+        db: Database,
+        destinations: Mapping[str, Destination],
+        wakeup: Wakeup,
+        options: DispatchOptions,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self.db = db
+        self.destinations = destinations
+        self.options = options
+        self.tally = Tally()
+        self.in_flight = InFlight(options.max_in_flight)
+        self.finalizer = Finalizer(db, self.in_flight, self.emit)
+        self.keeper = Keeper(
+            db, self.in_flight, self.emit, lease=options.lease, interval=options.renew
+        )
+        self.deliverer = Deliverer(
+            destinations, self.in_flight, self.finalizer, self.emit, self._unclassified
+        )
+        self.stop: StopRequest | None = None
+        self._wakeup = wakeup
+        self._observe = emit
+        self._stopping = asyncio.Event()
+        self._failing_since: float | None = None
+        self._next_reclaim = 0.0
+        self._drain_count: DrainCount | None = None
+        self._hungry: set[str] = set()
+        """Destinations that had more due than room when they were last asked for."""
+        self.in_flight.on_change = self._slot_freed
+
+    def emit(self, event: Event) -> None:
+        """Tell every observer."""
+        self.tally.on_event(event)
+        if self._drain_count is not None:
+            self._drain_count.on_event(event)
+        self._observe(event)
+
+    def count_drain(self) -> DrainCount:
+        """Count what becomes of the work in flight from now on."""
+        self._drain_count = DrainCount()
+        return self._drain_count
+
+    def request_stop(self, reason: str, exit_code: int = 0) -> None:
+        """Claim nothing more. The first request counts."""
+        if self.stop is None:
+            self.stop = StopRequest(reason, exit_code)
+            self._stopping.set()
+            self._wakeup.ring()
+            self.in_flight.changed.set()
+
+    async def stopping(self) -> None:
+        """Return once somebody asked for the stop."""
+        await self._stopping.wait()
+
+    async def claim_forever(self) -> None:
+        """Claim whenever there is room and reason to. Returns after `request_stop`.
+
+        The claim that is under way then is awaited, and what it brings is handed back.
+        """
+        backoff = Backoff()
+        while self.stop is None:
+            self.in_flight.changed.clear()
+            slots = self._slots()
+            if not slots:
+                await self._room()
+                continue
+            try:
+                full = await self._claim(slots)
+                asked = await self._wakeup.switch(self.db)
+            except DATABASE_ERRORS as error:
+                self._failed(error)
+                await backoff.pause()
+                continue
+            self._recovered()
+            backoff.reset()
+            if not (full or asked or self.stop):
+                await self._wakeup.wait()
+
+    def _slot_freed(self) -> None:
+        self.in_flight.changed.set()
+        if self._hungry:
+            self._wakeup.nudge()
+
+    def _slots(self) -> dict[str, int]:
+        free = self.in_flight.free(self.destinations, time.monotonic())
+        return {name: min(count, MAX_CLAIM) for name, count in free.items()}
+
+    async def _room(self) -> None:
+        """Wait for a free slot, or for the moment when a closed destination may be tried again."""
+        now = time.monotonic()
+        pauses = [d.reachability.reopens_in(now) for d in self.destinations.values()]
+        reopens = min((pause for pause in pauses if pause > 0), default=None)
+        try:
+            async with asyncio.timeout(reopens):
+                await self.in_flight.changed.wait()
+        except TimeoutError:
+            return
+
+    async def _claim(self, slots: dict[str, int]) -> bool:
+        """Both branches; True when there may be more than the slots had room for."""
+        taken = await self._reclaim(slots) if time.monotonic() >= self._next_reclaim else 0
+        sent = time.monotonic()
+        messages = await claim(
+            self.db, owner=self.options.owner, lease=self.options.lease, slots=slots
+        )
+        self._begin(messages, 0, sent)
+        self._wakeup.found(taken + len(messages))
+        brought = Counter(message.destination for message in messages)
+        for name, room in slots.items():
+            (self._hungry.add if brought[name] >= room else self._hungry.discard)(name)
+        return not self._hungry.isdisjoint(slots)
+
+    async def _reclaim(self, slots: dict[str, int]) -> int:
+        self._next_reclaim = time.monotonic() + self.options.reclaim_interval
+        limits = {name: self.destinations[name].policy.max_attempts for name in slots}
+        sent = time.monotonic()
+        messages = await reclaim(
+            self.db,
+            owner=self.options.owner,
+            lease=self.options.lease,
+            slots={name: (free, limits[name]) for name, free in slots.items()},
+            suspect_allowed=not self.in_flight.suspect,
+        )
+        self._begin(messages, len(messages), sent)
+        for message in messages:
+            slots[message.destination] = max(slots[message.destination] - 1, 0)
+        if messages:
+            self._next_reclaim = sent
+        return len(messages)
+
+    def _begin(self, messages: list[ClaimedMessage], reclaimed: int, sent: float) -> None:
+        if not messages:
+            return
+        self.emit(Claimed(messages, reclaimed, time.monotonic() - sent))
+        # The lease is counted from before the claim was sent: its own clock started no earlier.
+        lease_ends = sent + self.options.lease
+        if self.stop is not None:
+            self.deliverer.hand_back(messages, lease_ends)
+        else:
+            self.deliverer.start(messages, lease_ends)
+
+    def _failed(self, error: Exception) -> None:
+        if self._failing_since is None:
+            self._failing_since = time.monotonic()
+        self.emit(DatabaseFailed("claim", str(error).strip()))
+
+    def _recovered(self) -> None:
+        if self._failing_since is not None:
+            self.emit(DatabaseRecovered(time.monotonic() - self._failing_since))
+            self._failing_since = None
+
+    def _unclassified(self, destination: Destination, error: Unclassified) -> bool:
+        """A bug in a publisher: its destination stops, and with the last one the worker."""
+        if self.options.retry_unclassified:
+            return True
+        if not destination.stopped:
+            destination.stopped = True
+            self.emit(DestinationStopped(destination.name, str(error)))
+        if all(other.stopped for other in self.destinations.values()):
+            self.request_stop(f"no destination is left; the last error was: {error}", exit_code=1)
+        return False

@@ -1,0 +1,96 @@
+"""Hand a message to its publisher and turn what happens into an outcome.
+
+Publishers raise the four public exceptions. Everything else is a bug in the publisher and
+leaves this module as it is, wrapped in `Unclassified`, so that nobody mistakes it for weather.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from pgoutbox.errors import (
+    Defer,
+    DestinationUnavailable,
+    PermanentError,
+    PgOutboxError,
+    PublishError,
+    RetryableError,
+)
+from pgoutbox.outcome import (
+    Deferred,
+    PermanentFailure,
+    Published,
+    RetryableFailure,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pgoutbox.message import ClaimedMessage
+    from pgoutbox.outcome import Outcome
+    from pgoutbox.publisher import BatchPublisher, Publisher
+
+PUBLISHED = Published()
+
+
+class Unclassified(PgOutboxError):  # noqa: N818 - what it is, not that it is one
+    """The publisher raised something that is none of the four; ``__cause__`` is what."""
+
+
+async def publish(message: ClaimedMessage, publisher: Publisher, timeout: float) -> Outcome:  # noqa: ASYNC109 - total for the publisher, whatever it does inside
+    """One message, ``timeout`` seconds in total. Raises `Unclassified`, or CancelledError."""
+    try:
+        async with asyncio.timeout(timeout):
+            await publisher.publish(message)
+    except TimeoutError:
+        return RetryableFailure(f"no answer within {timeout:g} s")
+    except PublishError as error:
+        return observed(error)
+    except Exception as error:
+        raise Unclassified(describe(error)) from error
+    return PUBLISHED
+
+
+async def publish_batch(
+    messages: Sequence[ClaimedMessage],
+    publisher: BatchPublisher,
+    timeout: float,  # noqa: ASYNC109 - as above
+) -> Sequence[Outcome]:
+    """As `publish` for several messages in one request; one outcome each, in order."""
+    try:
+        async with asyncio.timeout(timeout):
+            answers = await publisher.publish_batch(messages)
+    except TimeoutError:
+        return [RetryableFailure(f"no answer within {timeout:g} s")] * len(messages)
+    except PublishError as error:
+        return [observed(error)] * len(messages)
+    except Exception as error:
+        raise Unclassified(describe(error)) from error
+    if len(answers) != len(messages):
+        raise Unclassified(f"{len(answers)} answers to a batch of {len(messages)} messages")
+    return [PUBLISHED if answer is None else observed(answer) for answer in answers]
+
+
+def observed(error: PublishError) -> Outcome:
+    """The outcome that one of the four exceptions stands for.
+
+    ``works_for_others`` is not the publisher's to know; the destination fills it in.
+    """
+    match error:
+        case RetryableError():
+            return RetryableFailure(describe(error), error.retry_after)
+        case PermanentError():
+            return PermanentFailure(describe(error))
+        case Defer():
+            return Deferred(error.delay.total_seconds(), str(error))
+        case DestinationUnavailable():
+            return Unavailable(describe(error), works_for_others=False)
+        case _:
+            raise Unclassified(describe(error)) from error
+
+
+def describe(error: BaseException) -> str:
+    """The message, or the type's name where the exception has none."""
+    return str(error) or type(error).__name__

@@ -1,0 +1,45 @@
+"""How long to wait before the next attempt. Pure: the jitter comes from outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIN_UNAVAILABLE_DELAY = 1.0
+MAX_RETRY_AFTER = 86_400.0
+INTERRUPTED_DELAY = 1.0
+# Beyond this the exponential passes every cap; it keeps 2 ** attempts a small number.
+MAX_DOUBLINGS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """The limits of one destination. All durations in seconds."""
+
+    base: float = 1.0
+    cap: float = 300.0
+    max_attempts: int = 12
+    defer_max_age: float = 86_400.0
+
+
+def full_jitter(attempts: int, policy: RetryPolicy, jitter: float) -> float:
+    """``jitter * min(cap, base * 2 ** attempts)`` seconds, for a jitter in [0, 1).
+
+    "Full jitter" of the AWS Architecture Blog's "Exponential Backoff And Jitter": after an
+    outage the retries of a backlog spread over the whole interval instead of coming in waves.
+    """
+    ceiling = policy.base * float(1 << min(max(attempts, 0), MAX_DOUBLINGS))
+    return jitter * min(policy.cap, ceiling)
+
+
+def retry_delay(
+    attempts: int, policy: RetryPolicy, jitter: float, retry_after: float | None
+) -> float:
+    """What the destination asked for, within a day; the backoff where it asked for nothing."""
+    if retry_after is None:
+        return full_jitter(attempts, policy, jitter)
+    return min(max(retry_after, 0.0), MAX_RETRY_AFTER)
+
+
+def unavailable_delay(attempts: int, policy: RetryPolicy, jitter: float) -> float:
+    """The backoff, but never so short that a dead destination is tried in a tight loop."""
+    return max(MIN_UNAVAILABLE_DELAY, full_jitter(attempts, policy, jitter))

@@ -1,0 +1,129 @@
+"""What any worker does now and then: bury, prune, and say that it lives."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pgoutbox.dispatch.finalize import first_column
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from collections.abc import Mapping
+
+    from pgoutbox.database.pool import Database
+
+# Index outbox_leased, only destinations of this worker: another's limit of attempts is not ours
+# to judge. SKIP LOCKED: a row that is just being finalized or renewed is not expired after all.
+# The version goes up, so that its late owner can tell that it was taken away.
+REAP = b"""
+WITH served AS MATERIALIZED (
+    SELECT *
+      FROM unnest(%(destinations)s::text[], %(max_attempts)s::integer[])
+           AS s (destination, max_attempts)
+), spent AS MATERIALIZED (
+    SELECT expired.id
+      FROM served AS s
+     CROSS JOIN LATERAL (
+        SELECT o.id
+          FROM outbox AS o
+         WHERE o.destination = s.destination
+           AND o.lease_until < now()
+           AND o.status = 'processing'
+           AND o.attempts >= s.max_attempts
+         ORDER BY o.lease_until
+         LIMIT 500
+           FOR UPDATE SKIP LOCKED) AS expired
+)
+UPDATE outbox AS o
+   SET status        = 'dead',
+       lease_version = o.lease_version + 1,
+       lease_owner   = NULL,
+       lease_until   = NULL,
+       available_at  = now(),
+       pending_since = NULL,
+       done_at       = CASE WHEN o.ordering_key IS NULL THEN now() END,
+       last_error    = left(format(
+           'the lease of %%s expired at attempt %%s: the worker was killed or hung, each time',
+           o.lease_owner, o.attempts), 2000)
+ WHERE o.id = ANY (ARRAY (SELECT id FROM spent))
+RETURNING o.destination
+"""
+
+# Index outbox_done. One worker at a time, by a lock that goes with the statement.
+PRUNE = b"""
+DELETE FROM outbox
+ WHERE id = ANY (ARRAY (
+    SELECT o.id
+      FROM outbox AS o
+     WHERE (SELECT pg_try_advisory_xact_lock(7239162507031187526))
+       AND o.status = 'done'
+       AND o.done_at < now() - %(keep)s::interval
+     ORDER BY o.done_at
+     LIMIT %(limit)s
+       FOR UPDATE SKIP LOCKED))
+"""
+
+HEARTBEAT = b"""
+INSERT INTO outbox_workers
+            (incarnation, owner, version, state, slots, busy, counters, destinations)
+VALUES (%(incarnation)s, %(owner)s, %(version)s, %(state)s, %(slots)s, %(busy)s,
+        %(counters)s::jsonb, %(destinations)s::jsonb)
+    ON CONFLICT (incarnation) DO UPDATE
+   SET seen_at = now(), state = EXCLUDED.state, slots = EXCLUDED.slots, busy = EXCLUDED.busy,
+       counters = EXCLUDED.counters, destinations = EXCLUDED.destinations
+"""
+
+FAREWELL = b"DELETE FROM outbox_workers WHERE incarnation = %(incarnation)s"
+
+# Of workers that were killed. An hour: long enough for people to look at what happened.
+FORGET = b"DELETE FROM outbox_workers WHERE seen_at < now() - interval '1 hour'"
+
+
+async def reap(db: Database, max_attempts: Mapping[str, int]) -> Counter[str]:
+    """Bury what expired at its limit; how many per destination. In batches of 500 each."""
+    return Counter(
+        await db.fetch(
+            REAP,
+            {"destinations": list(max_attempts), "max_attempts": list(max_attempts.values())},
+            row_factory=first_column,
+        )
+    )
+
+
+async def prune(db: Database, *, keep: timedelta, limit: int) -> int:
+    """Delete up to ``limit`` messages that were finished longer than ``keep`` ago; how many."""
+    return await db.execute(PRUNE, {"keep": keep, "limit": limit})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """One row of outbox_workers."""
+
+    incarnation: str
+    owner: str
+    version: str
+    state: str
+    slots: int
+    busy: int
+    counters: Mapping[str, int] = field(default_factory=dict)
+    destinations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+async def beat(db: Database, heartbeat: Heartbeat) -> None:
+    """Say that this worker lives, and what it is doing."""
+    await db.execute(
+        HEARTBEAT,
+        {
+            "incarnation": heartbeat.incarnation,
+            "owner": heartbeat.owner,
+            "version": heartbeat.version,
+            "state": heartbeat.state,
+            "slots": heartbeat.slots,
+            "busy": heartbeat.busy,
+            "counters": json.dumps(heartbeat.counters),
+            "destinations": json.dumps(heartbeat.destinations),
+        },
+    )

@@ -1,0 +1,63 @@
+"""Counters for the heartbeat row and for the drain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pgoutbox.events import Claimed, Finalized, LeaseLost
+from pgoutbox.outcome import Bury, Finish, Interrupted, Unstarted
+
+if TYPE_CHECKING:
+    from pgoutbox.events import Event
+
+
+class Tally:
+    """An observer that only counts."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter(
+            claimed=0, reclaimed=0, published=0, buried=0, returned=0, lease_lost=0
+        )
+
+    def on_event(self, event: Event) -> None:
+        """Count what concerns messages."""
+        match event:
+            case Claimed(messages, reclaimed):
+                self.counts["claimed"] += len(messages)
+                self.counts["reclaimed"] += reclaimed
+            case Finalized():
+                self._count_finalized(event)
+            case LeaseLost(messages):
+                self.counts["lease_lost"] += len(messages)
+            case _:
+                pass
+
+    def _count_finalized(self, event: Finalized) -> None:
+        self.counts["lease_lost"] += len(event.lost)
+        for batch in (event.written, event.already_written):
+            finished = sum(1 for settled in batch if isinstance(settled.transition, Finish))
+            buried = sum(1 for settled in batch if isinstance(settled.transition, Bury))
+            self.counts["published"] += finished
+            self.counts["buried"] += buried
+            self.counts["returned"] += len(batch) - finished - buried
+
+
+class DrainCount:
+    """An observer: what became of the work in flight."""
+
+    def __init__(self) -> None:
+        self.finished = self.handed_back = self.interrupted = 0
+
+    def on_event(self, event: Event) -> None:
+        """Count the written outcomes."""
+        if not isinstance(event, Finalized):
+            return
+        for settled in (*event.written, *event.already_written):
+            match settled.outcome:
+                case Unstarted():
+                    self.handed_back += 1
+                case Interrupted():
+                    self.interrupted += 1
+                case _:
+                    self.finished += 1
