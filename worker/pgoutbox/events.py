@@ -7,13 +7,13 @@ messages come in batches, so that an observer costs per batch and not per messag
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, TYPE_CHECKING
-
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from pgoutbox.outcome import Outcome, Transition
-    from pgoutbox.message import ClaimedMessage
     from collections.abc import Sequence
+
+    from pgoutbox.message import ClaimedMessage
+    from pgoutbox.outcome import Outcome, Transition
 
 
 class Settled(NamedTuple):

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
     from collections.abc import Mapping
+    from datetime import datetime, timedelta
     from uuid import UUID
 
 DEFAULT_DESTINATION = "default"

@@ -41,6 +41,12 @@ class Deliverer:
         self._emit = emit
         self._on_unclassified = on_unclassified
         """Called for a bug in a publisher; True: take it for a retryable failure."""
+        # Asked once: looking a protocol up costs more than the rest of a delivery.
+        self._batching = {
+            name
+            for name, destination in destinations.items()
+            if isinstance(destination.publisher, BatchPublisher)
+        }
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, messages: Sequence[ClaimedMessage], lease_ends: float) -> None:
@@ -48,16 +54,15 @@ class Deliverer:
         flights = self._in_flight.take(messages, lease_ends, time.monotonic())
         batches: dict[str, list[Flight]] = {}
         for flight in flights:
-            destination = self._destinations[flight.message.destination]
-            publisher = destination.publisher
-            if isinstance(publisher, BatchPublisher):
-                batches.setdefault(destination.name, []).append(flight)
+            name = flight.message.destination
+            if name in self._batching:
+                batches.setdefault(name, []).append(flight)
             else:
-                self._spawn(self._deliver(flight, destination, publisher), destination, [flight])
+                destination = self._destinations[name]
+                self._spawn(self._deliver(flight, destination), destination, [flight])
         for name, batch in batches.items():
             destination = self._destinations[name]
-            publisher = cast("BatchPublisher", destination.publisher)
-            self._spawn(self._deliver_batch(batch, destination, publisher), destination, batch)
+            self._spawn(self._deliver_batch(batch, destination), destination, batch)
 
     def hand_back(self, messages: Sequence[ClaimedMessage], lease_ends: float) -> None:
         """They were claimed, but are not to be started any more: refund and release."""
@@ -83,9 +88,8 @@ class Deliverer:
             flight.task = task
             flight.shared = len(flights) > 1
 
-    async def _deliver(
-        self, flight: Flight, destination: Destination, publisher: Publisher
-    ) -> None:
+    async def _deliver(self, flight: Flight, destination: Destination) -> None:
+        publisher = cast("Publisher", destination.publisher)
         try:
             outcome = await publish(flight.message, publisher, destination.publish_timeout)
         except asyncio.CancelledError:
@@ -97,9 +101,8 @@ class Deliverer:
         finally:
             self._in_flight.landed(destination.name)
 
-    async def _deliver_batch(
-        self, batch: list[Flight], destination: Destination, publisher: BatchPublisher
-    ) -> None:
+    async def _deliver_batch(self, batch: list[Flight], destination: Destination) -> None:
+        publisher = cast("BatchPublisher", destination.publisher)
         messages = [flight.message for flight in batch]
         try:
             outcomes = await publish_batch(messages, publisher, destination.publish_timeout)

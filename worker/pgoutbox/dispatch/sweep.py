@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from pgoutbox.dispatch.finalize import first_column
 
 if TYPE_CHECKING:
-    from datetime import timedelta
     from collections.abc import Mapping
+    from datetime import timedelta
 
     from pgoutbox.database.pool import Database
 
