@@ -218,12 +218,15 @@ END $$;
 
 -- Counts and ages, never contents. Every count stops at cap rows and every part is a range of one index
 -- that begins with the destination, so the cost is bounded whatever the table holds.
+-- Only index scans stop at the cap: with statistics from a quiet time a bitmap of the whole range or
+-- a look at the whole table seems as cheap, so the planner may not choose.
 -- { "at": epoch seconds, "cap": n,
 --   "destinations": { name: { ready, scheduled, processing, expired, dead, ready_lanes, blocked_lanes,
 --                             oldest_pending_age, oldest_ready_age (seconds, 0 when there is none) } },
 --   "workers": [ { owner, incarnation, version, state, slots, busy, counters, destinations, started_at, seen_age } ] }
 CREATE FUNCTION outbox_stats(cap integer DEFAULT 10000) RETURNS jsonb
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 WITH RECURSIVE
 pending_names AS (
     (SELECT destination FROM outbox WHERE pending_since IS NOT NULL ORDER BY destination LIMIT 1)

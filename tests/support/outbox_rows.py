@@ -39,15 +39,16 @@ def insert_into(conn: psycopg.Connection[Any], table: str, **columns: object) ->
     return row
 
 
-def fill(conn: psycopg.Connection[Any], count: int, assignments: str = "") -> None:
-    """Insert ``count`` messages in one statement, as ``status = 'done', ...`` says afterwards."""
-    conn.execute(
-        """INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload)
-           SELECT 'bulk', g::text, 'e', '{}' FROM generate_series(1, %s) g""",
-        [count],
+def fill(conn: psycopg.Connection[Any], count: int, **expressions: str) -> None:
+    """Insert ``count`` messages at once; ``expressions`` are SQL and may use their number ``g``."""
+    columns = {
+        "aggregate_type": "'bulk'",
+        "aggregate_id": "g::text",
+        "event_type": "'e'",
+        "payload": "'{}'",
+    } | expressions
+    statement = (
+        f"INSERT INTO outbox ({', '.join(columns)}) "  # noqa: S608 - the test's own text
+        f"SELECT {', '.join(columns.values())} FROM generate_series(1, {count}) g"
     )
-    if assignments:
-        conn.execute(
-            f"UPDATE outbox SET {assignments}, aggregate_type = 'filled' "  # noqa: S608 - the test's own text
-            "WHERE aggregate_type = 'bulk'".encode()
-        )
+    conn.execute(statement.encode())

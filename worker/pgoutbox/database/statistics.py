@@ -1,0 +1,167 @@
+"""What the outbox holds, in counts and ages: for `pgoutbox status`, the exporter and the operator.
+
+Bounded whatever the table holds: `outbox_stats` stops each count at its cap, and a role that may
+call nothing else can read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+from psycopg.rows import scalar_row, tuple_row
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import psycopg
+
+DEFAULT_CAP = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationStatistics:
+    """One destination's messages. Counts that reach the cap mean "at least"; ages in seconds."""
+
+    ready: int
+    """Pending and due, those in lanes included, whether or not something blocks them."""
+    scheduled: int
+    """Pending and not due: scheduled by the producer, in backoff, or deferred."""
+    processing: int
+    expired: int
+    """Processing with a lease that has run out: to be reclaimed or reaped."""
+    dead: int
+    ready_lanes: int
+    """Ordering keys among the ready."""
+    blocked_lanes: int
+    """Ordering keys whose head is dead and blocks them."""
+    oldest_pending_age: float
+    """Since when the oldest undelivered message is owed, backoff included. 0 when none is."""
+    oldest_ready_age: float
+    """Since when the oldest ready message could have been claimed. 0 when none is ready."""
+
+    @property
+    def undelivered(self) -> int:
+        """All that a worker still has to do."""
+        return self.ready + self.scheduled + self.processing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStatistics:
+    """One worker's last heartbeat."""
+
+    owner: str
+    incarnation: str
+    version: str
+    state: str
+    slots: int
+    busy: int
+    counters: Mapping[str, Any]
+    destinations: Mapping[str, Any]
+    """What it says about each destination that it serves, keyed by name."""
+    started_at: str
+    """ISO 8601."""
+    seen_age: float
+    """Seconds since the heartbeat, by the database's clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """One look at the whole outbox, from one snapshot."""
+
+    at: float
+    """Seconds since the epoch, by the database's clock."""
+    cap: int
+    destinations: Mapping[str, DestinationStatistics]
+    """Only those with something pending, processing or dead."""
+    workers: tuple[WorkerStatistics, ...]
+
+    def unserved(self, *, within: float) -> list[str]:
+        """Destinations with undelivered messages that no worker seen ``within`` seconds claims for.
+
+        Empty while a live worker does not name its destinations, since it may serve any.
+        """
+        live = [w for w in self.workers if w.seen_age <= within and w.state == "running"]
+        if any(not worker.destinations for worker in live):
+            return []
+        served = {name for worker in live for name in worker.destinations}
+        return sorted(
+            name
+            for name, counts in self.destinations.items()
+            if counts.undelivered and name not in served
+        )
+
+
+def read(conn: psycopg.Connection[Any], *, schema: str, cap: int = DEFAULT_CAP) -> Statistics:
+    """One call of ``outbox_stats``."""
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        return parse(cursor.execute(_stats(schema), [cap]).fetchone() or {})
+
+
+async def read_async(
+    conn: psycopg.AsyncConnection[Any], *, schema: str, cap: int = DEFAULT_CAP
+) -> Statistics:
+    """As `read`."""
+    async with conn.cursor(row_factory=scalar_row) as cursor:
+        await cursor.execute(_stats(schema), [cap])
+        return parse(await cursor.fetchone() or {})
+
+
+def parse(answer: Mapping[str, Any]) -> Statistics:
+    """Make it from what ``outbox_stats`` returned. What a newer schema added is left out."""
+    return Statistics(
+        at=answer["at"],
+        cap=answer["cap"],
+        destinations={
+            name: DestinationStatistics(**_fields_of(DestinationStatistics, counts))
+            for name, counts in sorted(answer["destinations"].items())
+        },
+        workers=tuple(
+            WorkerStatistics(**_fields_of(WorkerStatistics, worker)) for worker in answer["workers"]
+        ),
+    )
+
+
+def attempts_histogram(
+    conn: psycopg.Connection[Any],
+    *,
+    schema: str,
+    destinations: list[str],
+    cap: int = DEFAULT_CAP,
+) -> dict[str, dict[int, int]]:
+    """Undelivered messages by attempts, over the ``cap`` oldest of each destination.
+
+    Reads rows, so unlike `read` it needs SELECT on the table.
+    """
+    histogram: dict[str, dict[int, int]] = {name: {} for name in destinations}
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(_attempts(schema), [destinations, cap])
+        for destination, attempts, count in cursor:
+            histogram[destination][attempts] = count
+    return histogram
+
+
+def _stats(schema: str) -> sql.Composed:
+    return sql.SQL("SELECT {}(%s::integer)").format(sql.Identifier(schema, "outbox_stats"))
+
+
+def _attempts(schema: str) -> sql.Composed:
+    # The sort is that of outbox_pending, so each destination is the beginning of one index range
+    # and never a walk through the finished rows.
+    return sql.SQL("""\
+SELECT x.destination, x.attempts, count(*)
+  FROM unnest(%s::text[]) AS d(name)
+ CROSS JOIN LATERAL (
+       SELECT o.destination, o.attempts
+         FROM {} o
+        WHERE o.destination = d.name AND o.pending_since IS NOT NULL
+        ORDER BY o.pending_since
+        LIMIT %s::integer) x
+ GROUP BY x.destination, x.attempts
+ ORDER BY x.destination, x.attempts
+""").format(sql.Identifier(schema, "outbox"))
+
+
+def _fields_of(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    return {field.name: given[field.name] for field in fields(kind)}
