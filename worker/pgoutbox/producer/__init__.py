@@ -1,1 +1,1 @@
-"""What applications call inside their own transactions."""
+"""What applications import: a message becomes a row of the caller's own transaction."""

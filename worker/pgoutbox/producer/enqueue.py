@@ -1,0 +1,208 @@
+"""Messages enter the outbox in the transaction of the business rows that they tell about.
+
+Each call checks everything first and then runs one INSERT on the connection that it was
+given. It never commits, begins, or looks for another connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, LiteralString, TypeVar, overload
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from pgoutbox.errors import InvalidMessage, NotInTransaction
+from pgoutbox.producer.row import Row, row_of, weight
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from pgoutbox.message import Message
+
+T = TypeVar("T")
+
+MAX_PAYLOAD_BYTES = 1024 * 1024
+"""The default: more than this is refused by Kafka, NATS and others as they come."""
+MAX_PAYLOAD_BYTES_EVER = 32 * 1024 * 1024
+"""A jsonb value is up to six times as large as its text, and ends at 256 MiB."""
+MAX_CALL_BYTES = 256 * 1024 * 1024
+"""Payloads and headers of one call: on the wire up to twice as large, and that ends at 1 GiB."""
+
+# No conflict target and no RETURNING: either would need the right to SELECT.
+_INSERT = """
+INSERT INTO outbox (message_id, destination, ordering_key, aggregate_type, aggregate_id,
+                    event_type, content_type, dedup_key, headers, payload, body, available_at)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb, %s::bytea,
+        coalesce(%s::timestamptz, now() + %s::bigint * interval '1 microsecond', now()))
+ON CONFLICT DO NOTHING
+"""
+
+# The rows arrive sorted; saying so again keeps the planner from choosing another order, and with
+# it another order of the lanes' locks.
+_INSERT_MANY = """
+INSERT INTO outbox (message_id, destination, ordering_key, aggregate_type, aggregate_id,
+                    event_type, content_type, dedup_key, headers, payload, body, available_at)
+SELECT m.message_id, m.destination, m.ordering_key, m.aggregate_type, m.aggregate_id,
+       m.event_type, m.content_type, m.dedup_key, m.headers::jsonb, m.payload::jsonb, m.body,
+       coalesce(m.available_at, now() + m.delay * interval '1 microsecond', now())
+  FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
+              %s::text[], %s::text[], %s::text[], %s::bytea[], %s::timestamptz[], %s::bigint[])
+       WITH ORDINALITY
+       AS m(message_id, destination, ordering_key, aggregate_type, aggregate_id, event_type,
+            content_type, dedup_key, headers, payload, body, available_at, delay, position)
+ ORDER BY m.position
+ON CONFLICT DO NOTHING
+"""
+
+
+@overload
+def enqueue(
+    conn: psycopg.Connection[Any],
+    message: Message,
+    *,
+    max_payload_bytes: int = ...,
+    allow_autocommit: bool = ...,
+) -> UUID: ...
+@overload
+def enqueue(
+    conn: psycopg.AsyncConnection[Any],
+    message: Message,
+    *,
+    max_payload_bytes: int = ...,
+    allow_autocommit: bool = ...,
+) -> Coroutine[Any, Any, UUID]: ...
+def enqueue(
+    conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
+    message: Message,
+    *,
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+    allow_autocommit: bool = False,
+) -> UUID | Coroutine[Any, Any, UUID]:
+    """Insert the message in the connection's current transaction and return its message id.
+
+    With an ``AsyncConnection`` the message is checked at once, and the INSERT runs when the
+    result is awaited. A ``dedup_key`` that is still in the outbox inserts nothing and gives the
+    same id.
+
+    Raises `InvalidMessage` before any SQL runs, and `NotInTransaction` for a connection in
+    autocommit mode outside a transaction block unless ``allow_autocommit`` is set.
+    ``max_payload_bytes`` counts the payload's bytes, or those of its JSON text in UTF-8.
+    """
+    _check_connection(conn, "enqueue", allow_autocommit=allow_autocommit)
+    _check_limit(max_payload_bytes)
+    row = row_of(message, max_payload_bytes=max_payload_bytes)
+    if isinstance(conn, psycopg.AsyncConnection):
+        return _run_async(conn, _INSERT, row, row.message_id)
+    _run(conn, _INSERT, row)
+    return row.message_id
+
+
+@overload
+def enqueue_many(
+    conn: psycopg.Connection[Any],
+    messages: Iterable[Message],
+    *,
+    max_payload_bytes: int = ...,
+    allow_autocommit: bool = ...,
+) -> list[UUID]: ...
+@overload
+def enqueue_many(
+    conn: psycopg.AsyncConnection[Any],
+    messages: Iterable[Message],
+    *,
+    max_payload_bytes: int = ...,
+    allow_autocommit: bool = ...,
+) -> Coroutine[Any, Any, list[UUID]]: ...
+def enqueue_many(
+    conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
+    messages: Iterable[Message],
+    *,
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+    allow_autocommit: bool = False,
+) -> list[UUID] | Coroutine[Any, Any, list[UUID]]:
+    """Insert all messages, or none, by one statement; return their ids in the given order.
+
+    Messages without an ordering key come first and keep their order. Lanes follow, sorted by
+    destination and key so that two writers lock them in the same order; within a lane the given
+    order is kept. Otherwise as `enqueue`; paths begin with the index, as in ``messages[57].``.
+    """
+    _check_connection(conn, "enqueue_many", allow_autocommit=allow_autocommit)
+    _check_limit(max_payload_bytes)
+    rows = _rows(messages, max_payload_bytes)
+    ids = [row.message_id for row in rows]
+    columns = [list(column) for column in zip(*sorted(rows, key=_lane), strict=True)]
+    if isinstance(conn, psycopg.AsyncConnection):
+        return _run_async(conn, _INSERT_MANY, columns, ids)
+    _run(conn, _INSERT_MANY, columns)
+    return ids
+
+
+def _rows(messages: Iterable[Message], max_payload_bytes: int) -> list[Row]:
+    if not isinstance(messages, Iterable):
+        raise InvalidMessage(
+            "messages", f"must be an iterable of messages, not {type(messages).__name__}"
+        )
+    rows: list[Row] = []
+    total = 0
+    for index, message in enumerate(messages):
+        row = _row_at(index, message, max_payload_bytes)
+        total += weight(row)
+        if total > MAX_CALL_BYTES:
+            raise InvalidMessage(
+                f"messages[{index}]",
+                "brings the payloads and headers of this call to more than "
+                f"{MAX_CALL_BYTES} bytes; split the call",
+            )
+        rows.append(row)
+    return rows
+
+
+def _row_at(index: int, message: Message, max_payload_bytes: int) -> Row:
+    try:
+        return row_of(message, max_payload_bytes=max_payload_bytes)
+    except InvalidMessage as error:
+        here = f"messages[{index}]"
+        path = here if error.path == "message" else f"{here}.{error.path}"
+        raise InvalidMessage(path, error.problem) from None
+
+
+def _lane(row: Row) -> tuple[str, str]:
+    return ("", "") if row.ordering_key is None else (row.destination, row.ordering_key)
+
+
+def _check_connection(conn: object, caller: str, *, allow_autocommit: bool) -> None:
+    if not isinstance(conn, (psycopg.Connection, psycopg.AsyncConnection)):
+        kind = f"{type(conn).__module__}.{type(conn).__qualname__}"
+        raise TypeError(
+            f"{caller} needs a psycopg Connection or AsyncConnection, not {kind}; from anything "
+            "else that speaks SQL, call the function outbox_enqueue of the database"
+        )
+    idle = conn.pgconn.transaction_status == TransactionStatus.IDLE
+    if conn.autocommit and idle and not allow_autocommit:
+        raise NotInTransaction(
+            f"{caller}: this connection is in autocommit mode and outside a transaction, so the "
+            "message would be committed apart from the business rows that it tells about. Put "
+            "both into one `with conn.transaction():` block, or pass allow_autocommit=True if "
+            "there are no such rows"
+        )
+
+
+def _check_limit(max_payload_bytes: int) -> None:
+    if not 0 < max_payload_bytes <= MAX_PAYLOAD_BYTES_EVER:
+        raise ValueError(f"max_payload_bytes must be from 1 to {MAX_PAYLOAD_BYTES_EVER}")
+
+
+# Cursors of psycopg's own classes: the connection's cursor factory may make some that read
+# placeholders differently.
+def _run(conn: psycopg.Connection[Any], statement: LiteralString, values: Sequence[Any]) -> None:
+    if values:
+        psycopg.Cursor(conn).execute(statement, values)
+
+
+async def _run_async(
+    conn: psycopg.AsyncConnection[Any], statement: LiteralString, values: Sequence[Any], result: T
+) -> T:
+    if values:
+        await psycopg.AsyncCursor(conn).execute(statement, values)
+    return result
