@@ -19,7 +19,7 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from psycopg.rows import AsyncRowFactory
 
@@ -72,13 +72,23 @@ class Database:
 
     @property
     def behind_pooler(self) -> bool:
-        """Whether session settings are out of reach. Known after `open`."""
+        """Whether session settings are out of reach. Known after `probe`."""
         return not self._session_settings
 
-    async def open(self) -> None:
-        """Find out about a pooler and open the pool. Raises `DATABASE_ERRORS` without a server."""
+    async def probe(self, check: Callable[[AsyncConnection[Any]], Awaitable[None]]) -> None:
+        """Connect once: find out about a pooler, and run ``check`` on the connection.
+
+        Raises `DATABASE_ERRORS` without a server, and whatever ``check`` raises.
+        """
         if self._options.pooler == "auto":
             self._session_settings = await keeps_session_settings(self._options)
+        async with await AsyncConnection.connect(
+            self._conninfo(), autocommit=True, prepare_threshold=None
+        ) as conn:
+            await check(conn)
+
+    async def open(self) -> None:
+        """Open the pool, after `probe`. It connects by and by, and again after any outage."""
         self._pool = AsyncConnectionPool(
             conninfo=self._conninfo,
             kwargs={

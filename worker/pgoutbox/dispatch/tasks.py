@@ -23,6 +23,12 @@ class Background:
         self._tasks[name] = task
         task.add_done_callback(self._ended)
 
+    def start_claiming(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run what ends by itself and must never be cancelled; only its failure is unexpected."""
+        task = asyncio.get_running_loop().create_task(work, name="claim")
+        task.add_done_callback(self._failed)
+        return task
+
     async def cancel(self, *names: str, seconds: float) -> None:
         """Cancel these (all without names) and wait for them, but not longer than so."""
         chosen = names or tuple(self._tasks)
@@ -34,4 +40,8 @@ class Background:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
+            self._on_end(task.get_name(), task.exception())
+
+    def _failed(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
             self._on_end(task.get_name(), task.exception())

@@ -1,0 +1,25 @@
+"""``pgoutbox run``: the worker."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from pgoutbox.settings import load_settings
+from pgoutbox.telemetry.logs_setup import configure
+from pgoutbox.worker import Worker, run_process
+
+
+@click.command("run")
+@click.option("--to", metavar="URL", help="Deliver the destination 'default' to this URL.")
+def command(to: str | None) -> None:
+    """Deliver messages until SIGTERM or SIGINT, then drain and exit."""
+    settings = load_settings(os.environ, to=to, need_destination=True)
+    configure(settings.log.format)
+    code = run_process(lambda: Worker(settings).run())
+    # Not sys.exit: a thread of a publisher's library that hangs would keep the process alive.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,259 @@
+"""The composition root: settings become a worker, a worker runs until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+import uuid
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+import psycopg
+
+from pgoutbox.database.migrate import verify
+from pgoutbox.database.pool import DATABASE_ERRORS, Database, DatabaseOptions, conninfo
+from pgoutbox.destinations.registry import open_publisher
+from pgoutbox.dispatch.backoff import Backoff
+from pgoutbox.dispatch.drain import DrainTimes
+from pgoutbox.dispatch.flight import Destination
+from pgoutbox.dispatch.listen import Listener
+from pgoutbox.dispatch.loop import Dispatcher, DispatchOptions
+from pgoutbox.dispatch.retry import RetryPolicy
+from pgoutbox.dispatch.run import run
+from pgoutbox.dispatch.wakeup import Wakeup
+from pgoutbox.errors import MigrationError
+from pgoutbox.events import DatabaseFailed, DrainStarted
+from pgoutbox.publisher import PublisherOptions
+from pgoutbox.telemetry.logs import Logs
+from pgoutbox.telemetry.metrics import Metrics
+from pgoutbox.telemetry.probes import Probes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from pgoutbox.events import Event, Observer
+    from pgoutbox.settings.model import Destination as DestinationSettings, Settings
+
+T = TypeVar("T")
+
+HARD_EXIT_MARGIN = 1.0
+"""Seconds before the platform's own kill when a drain that is stuck ends by force."""
+
+
+class Signals:
+    """The first SIGTERM or SIGINT starts the drain's clock; further ones change nothing."""
+
+    def __init__(self, grace: float) -> None:
+        self.received = asyncio.Event()
+        self.name = ""
+        self.began = 0.0
+        self._hard = threading.Timer(max(grace - HARD_EXIT_MARGIN, 0.0), os._exit, (1,))
+        self._hard.daemon = True
+
+    def install(self) -> None:
+        """Take the handlers over from the command line's early ones."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._receive, number)
+
+    def _receive(self, number: signal.Signals) -> None:
+        if self.received.is_set():
+            return
+        self.name = number.name
+        self.began = time.monotonic()
+        self.received.set()
+        # Even a publisher that blocks the event loop cannot keep the process past its grace.
+        self._hard.start()
+
+
+class Worker:
+    """One process of the fleet."""
+
+    def __init__(self, settings: Settings, observers: Sequence[Observer] = ()) -> None:
+        self.settings = settings
+        self.metrics = Metrics(
+            destinations=tuple(settings.destinations), slots=settings.max_in_flight
+        )
+        self.probes = Probes(port=settings.http.port, registry=self.metrics.registry)
+        self._observers: tuple[Observer, ...] = (self.metrics, Logs(), *observers)
+        self._signals = Signals(settings.drain.grace)
+
+    async def run(self) -> int:
+        """Work until a signal, then drain. Returns the exit code.
+
+        Raises `pgoutbox.errors.PgOutboxError` for what no waiting would mend: a port that is
+        taken, a destination that cannot be opened.
+        """
+        self._signals.install()
+        await self.probes.start()
+        try:
+            return await self._work()
+        finally:
+            await self.probes.stop()
+
+    async def _work(self) -> int:
+        db = await self._unless_stopped(self._connect())
+        if db is None:
+            return 0
+        destinations = {
+            name: await self._open(name, chosen)
+            for name, chosen in self.settings.destinations.items()
+        }
+        dispatcher, listener = self._assemble(db, destinations)
+        self.metrics.watch_slots(lambda: len(dispatcher.in_flight))
+        self.metrics.watch_pool(db.stats)
+        self.probes.readiness.ready = True
+        stopper = asyncio.create_task(self._stop_on_signal(dispatcher), name="signals")
+        try:
+            return await run(
+                dispatcher, listener, drain_times(self.settings), stop_began=self._began
+            )
+        finally:
+            stopper.cancel()
+
+    def _emit(self, event: Event) -> None:
+        if isinstance(event, DrainStarted):
+            self.probes.readiness.draining = True
+        for observer in self._observers:
+            observer.on_event(event)
+
+    def _began(self) -> float:
+        return self._signals.began or time.monotonic()
+
+    async def _stop_on_signal(self, dispatcher: Dispatcher) -> None:
+        await self._signals.received.wait()
+        dispatcher.request_stop(self._signals.name)
+
+    async def _unless_stopped(self, start: Coroutine[None, None, T]) -> T | None:
+        """The result, or None when a signal comes first: nothing is held yet."""
+        starting = asyncio.ensure_future(start)
+        stopped = asyncio.ensure_future(self._signals.received.wait())
+        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if starting.done():
+            return starting.result()
+        starting.cancel()
+        return None
+
+    async def _connect(self) -> Database:
+        """A database whose schema fits, waited for as long as it takes."""
+        options = database_options(self.settings)
+        backoff = Backoff()
+        while True:
+            db = Database(options)
+            try:
+                await db.probe(self._verify)
+                await db.open()
+            except (*DATABASE_ERRORS, MigrationError) as error:
+                self._emit(DatabaseFailed("connect", str(error).strip()))
+                await backoff.pause()
+            else:
+                return db
+
+    async def _verify(self, conn: psycopg.AsyncConnection[object]) -> None:
+        await verify(conn, schema=self.settings.database.schema_name)
+
+    async def _open(self, name: str, chosen: DestinationSettings) -> Destination:
+        publisher = await open_publisher(
+            chosen.url.get_secret_value(),
+            options=PublisherOptions(
+                destination=name,
+                publish_timeout=chosen.publish_timeout,
+                concurrency=chosen.concurrency,
+            ),
+        )
+        return Destination(
+            name=name,
+            publisher=publisher,
+            concurrency=chosen.concurrency,
+            publish_timeout=chosen.publish_timeout,
+            policy=RetryPolicy(
+                base=chosen.retry.base,
+                cap=chosen.retry.cap,
+                max_attempts=chosen.max_attempts,
+                defer_max_age=chosen.defer_max_age,
+            ),
+        )
+
+    def _assemble(
+        self, db: Database, destinations: dict[str, Destination]
+    ) -> tuple[Dispatcher, Listener | None]:
+        settings = self.settings
+        listening = settings.wakeup.mode != "poll"
+        wakeup = Wakeup(max_interval=settings.wakeup.max_interval, notify_possible=listening)
+        dispatcher = Dispatcher(db, destinations, wakeup, dispatch_options(settings), self._emit)
+        if not listening:
+            return dispatcher, None
+        listen_options = database_options(settings, read=settings.read_listen_dsn)
+        listener = Listener(
+            lambda: conninfo(listen_options, session_settings=not db.behind_pooler),
+            wakeup,
+            destinations,
+            dispatcher.emit,
+        )
+        return dispatcher, listener
+
+
+def dispatch_options(settings: Settings) -> DispatchOptions:
+    """The loop's part of the settings."""
+    return DispatchOptions(
+        owner=settings.owner,
+        incarnation=str(uuid.uuid4()),
+        max_in_flight=settings.max_in_flight,
+        lease=settings.lease.duration,
+        renew=settings.lease.renew,
+        retention=timedelta(days=settings.retention.days),
+        retry_unclassified=settings.on_unclassified == "retry",
+    )
+
+
+def drain_times(settings: Settings) -> DrainTimes:
+    """The drain's part of the settings."""
+    return DrainTimes(grace=settings.drain.grace, soft=settings.drain.soft)
+
+
+def database_options(settings: Settings, read: Callable[[], str] | None = None) -> DatabaseOptions:
+    """The connections' part of the settings; ``read`` returns another DSN than the main one."""
+    source = read or settings.read_dsn
+
+    def dsn() -> str:
+        try:
+            return source()
+        except (OSError, ValueError) as error:
+            raise psycopg.OperationalError(f"the DSN cannot be read: {error}") from error
+
+    return DatabaseOptions(
+        dsn=dsn,
+        schema=settings.database.schema_name,
+        pool_max=settings.database.pool_max,
+        statement_timeout=settings.database.statement_timeout,
+        pooler=settings.database.pooler,
+        application_name=f"pgoutbox {settings.owner}"[:63],
+    )
+
+
+def run_process(worker: Callable[[], Coroutine[None, None, int]]) -> int:
+    """Run it on a fresh event loop and return its exit code.
+
+    Unlike `asyncio.run` it does not wait for tasks that ignore their cancellation.
+    """
+    loop = _new_event_loop()
+    asyncio.set_event_loop(loop)
+    code = loop.run_until_complete(worker())
+    if not asyncio.all_tasks(loop):
+        with suppress(RuntimeError):
+            loop.close()
+    return code
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # noqa: PLC0415 - absent on some platforms
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
