@@ -220,6 +220,7 @@ def test_the_script_for_a_database_that_has_the_first_version_runs_on_it(
 def test_the_script_works_inside_another_tools_transaction(empty_dsn: str) -> None:
     bare = re.sub(r"^(BEGIN|COMMIT);$", "", migrate.script("app"), flags=re.MULTILINE)
     with psycopg.connect(empty_dsn) as conn:
+        conn.execute("SELECT 1")
         conn.execute(bare.encode())
         conn.rollback()
         assert relations(conn) == 0

@@ -1,0 +1,43 @@
+"""The options of commands that talk to the database directly, and the connection they use."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from pgoutbox.settings import Settings
+
+dsn_option = click.option(
+    "--dsn", help="Instead of PGOUTBOX_DSN. Other users of this machine can see it while it runs."
+)
+schema_option = click.option("--schema", help="Instead of PGOUTBOX_DATABASE__SCHEMA.")
+
+
+def settings_for(dsn: str | None, schema: str | None) -> Settings:
+    """The settings, with what the command line says in place of what the environment says."""
+    from pgoutbox.settings import load_settings  # noqa: PLC0415 - slow
+
+    overrides: dict[str, object] = {}
+    if dsn is not None:
+        overrides["dsn"] = dsn
+    if schema is not None:
+        overrides["database"] = {"schema": schema}
+    return load_settings(os.environ, overrides=overrides)
+
+
+def connect(settings: Settings) -> psycopg.Connection:
+    """An autocommit connection that also works through a pooler. Raises psycopg.Error."""
+    import psycopg  # noqa: PLC0415 - slow
+
+    return psycopg.connect(
+        settings.read_dsn(),
+        autocommit=True,
+        prepare_threshold=None,
+        connect_timeout=10,
+        application_name="pgoutbox",
+    )

@@ -1,0 +1,101 @@
+"""``pgoutbox status``: what is waiting, for how long, and who works on it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from pgoutbox.cli.connect import connect, dsn_option, schema_option, settings_for
+from pgoutbox.cli.console import say_json
+from pgoutbox.errors import MigrationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import psycopg
+
+    from pgoutbox.database.statistics import Statistics
+
+SEEN_WITHIN = 60.0
+"""Seconds after its last heartbeat for which a worker counts as alive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """One look at the outbox."""
+
+    schema: str
+    statistics: Statistics
+    attempts: Mapping[str, Mapping[int, int]] | None
+    """Undelivered messages by attempts, per destination. None where the role may not read rows."""
+
+    @property
+    def unserved(self) -> list[str]:
+        """Destinations whose messages nobody is going to claim."""
+        return self.statistics.unserved(within=SEEN_WITHIN)
+
+
+@click.command("status")
+@dsn_option
+@schema_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(dsn: str | None, schema: str | None, *, as_json: bool) -> None:
+    """Show backlog, ages, attempts and workers.
+
+    Counts stop at 10000, so the answer is quick however much is stored.
+    """
+    settings = settings_for(dsn, schema)
+    with connect(settings) as conn:
+        status = look(conn, schema=settings.database.schema_name)
+    if as_json:
+        say_json(as_object(status))
+    else:
+        from pgoutbox.cli.status_view import show  # noqa: PLC0415 - for people only
+
+        show(status)
+
+
+def look(conn: psycopg.Connection, *, schema: str) -> Status:
+    """Read everything in one snapshot. Raises MigrationError where there is no outbox."""
+    from psycopg import errors  # noqa: PLC0415 - slow
+
+    from pgoutbox.database.statistics import read  # noqa: PLC0415
+
+    with conn.transaction():
+        conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        conn.execute("SET LOCAL statement_timeout = '10s'")
+        try:
+            statistics = read(conn, schema=schema)
+        except (errors.UndefinedFunction, errors.InvalidSchemaName) as error:
+            raise MigrationError(
+                f'there is no outbox in schema "{schema}" of this database: run `pgoutbox migrate`'
+            ) from error
+        attempts = _attempts(conn, schema, list(statistics.destinations))
+    return Status(schema=schema, statistics=statistics, attempts=attempts)
+
+
+def as_object(status: Status) -> dict[str, object]:
+    """For --json. Its keys are public."""
+    found = asdict(status.statistics)
+    return {
+        "schema": status.schema,
+        **found,
+        "attempts": status.attempts,
+        "unserved": status.unserved,
+    }
+
+
+def _attempts(
+    conn: psycopg.Connection, schema: str, destinations: list[str]
+) -> dict[str, dict[int, int]] | None:
+    from psycopg.errors import InsufficientPrivilege  # noqa: PLC0415
+
+    from pgoutbox.database.statistics import attempts_histogram  # noqa: PLC0415
+
+    try:
+        with conn.transaction():
+            return attempts_histogram(conn, schema=schema, destinations=destinations)
+    except InsufficientPrivilege:
+        return None

@@ -1,0 +1,136 @@
+"""A status for people: tables on a terminal, aligned columns elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from itertools import zip_longest
+from typing import TYPE_CHECKING, NamedTuple
+
+from pgoutbox.cli.console import say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pgoutbox.cli.status import Status
+    from pgoutbox.database.statistics import Statistics
+
+MINUTE = 60
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+
+class Table(NamedTuple):
+    """Texts, ready to print."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def show(status: Status) -> None:
+    """Print it."""
+    found = status.statistics
+    tables = [_backlog(found), _attempts(status.attempts or {}), _workers(found)]
+    draw = _draw if sys.stdout.isatty() else _write
+    draw([table for table in tables if table.rows])
+    for sentence in sentences(status):
+        say(sentence)
+
+
+def sentences(status: Status) -> list[str]:
+    """What the tables do not say by themselves."""
+    found = status.statistics
+    told = [
+        f"no worker serves {name}: {_count(found.destinations[name].undelivered, found.cap)}"
+        " undelivered"
+        for name in status.unserved
+    ]
+    if not found.destinations:
+        told.append(f'nothing is waiting in schema "{status.schema}", and nothing is dead')
+    if not found.workers:
+        told.append("no worker has ever reported")
+    if status.attempts is None:
+        told.append("attempts are not shown: this role may not read the messages")
+    return told
+
+
+def duration(seconds: float) -> str:
+    """As people say it, in at most two units."""
+    if seconds < MINUTE:
+        return f"{seconds:.1f} s"
+    for unit, size, below, step in (("d", DAY, "h", HOUR), ("h", HOUR, "min", MINUTE)):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit} {seconds % size // step:.0f} {below}"
+    return f"{seconds // MINUTE:.0f} min {seconds % MINUTE:.0f} s"
+
+
+def _backlog(found: Statistics) -> Table:
+    columns = ("destination", "ready", "scheduled", "processing", "expired", "dead")
+    lanes = ("ready lanes", "blocked lanes")
+    ages = ("oldest pending", "oldest ready")
+    rows = [
+        [
+            name,
+            *(_count(getattr(counts, column), found.cap) for column in columns[1:]),
+            *(_count(getattr(counts, lane.replace(" ", "_")), found.cap) for lane in lanes),
+            duration(counts.oldest_pending_age),
+            duration(counts.oldest_ready_age),
+        ]
+        for name, counts in found.destinations.items()
+    ]
+    return Table("Messages", (*columns, *lanes, *ages), rows)
+
+
+def _attempts(attempts: Mapping[str, Mapping[int, int]]) -> Table:
+    numbers = sorted({number for spread in attempts.values() for number in spread})
+    rows = [
+        [name, *(str(spread.get(number, 0)) for number in numbers)]
+        for name, spread in attempts.items()
+        if spread
+    ]
+    return Table("Undelivered, by attempts", ("destination", *map(str, numbers)), rows)
+
+
+def _workers(found: Statistics) -> Table:
+    rows = [
+        [
+            worker.owner,
+            worker.state,
+            f"{worker.busy}/{worker.slots}",
+            f"{duration(worker.seen_age)} ago",
+            worker.version,
+            ", ".join(sorted(worker.destinations)),
+        ]
+        for worker in found.workers
+    ]
+    columns = ("worker", "state", "busy/slots", "last seen", "version", "destinations")
+    return Table("Workers", columns, rows)
+
+
+def _count(number: int, cap: int) -> str:
+    return str(number) if number < cap else f"{cap}+"
+
+
+def _draw(tables: Iterable[Table]) -> None:
+    from rich.console import Console  # noqa: PLC0415 - slow
+    from rich.table import Table as Drawn  # noqa: PLC0415
+
+    console = Console(markup=False)
+    for table in tables:
+        drawn = Drawn(title=table.title, title_justify="left")
+        for position, column in enumerate(table.columns):
+            drawn.add_column(column, justify="right" if position else "left")
+        for row in table.rows:
+            drawn.add_row(*row)
+        console.print(drawn)
+
+
+def _write(tables: Iterable[Table]) -> None:
+    for table in tables:
+        lines = [table.columns, *table.rows]
+        widths = [max(map(len, cells)) for cells in zip_longest(*lines, fillvalue="")]
+        say(f"{table.title}:")
+        for line in lines:
+            cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+            say("  ".join(cells).rstrip())
+        say()
