@@ -83,6 +83,8 @@ def _as_is(_walk: _Walk, value: object) -> object:
 
 
 def _string(walk: _Walk, value: str) -> str:
+    if value.isascii() and "\0" not in value:  # half of all values; spares them a call
+        return value
     if why := unstorable(value):
         raise walk.refused(why)
     return value
@@ -127,17 +129,20 @@ def _enum(walk: _Walk, value: Enum) -> object:
 def _mapping(walk: _Walk, value: Mapping[object, object]) -> dict[str, object]:
     walk.enter(value)
     plain: dict[str, object] = {}
+    trail = walk.trail
+    trail.append("")
     for key, item in value.items():
         if not isinstance(key, str):
+            trail.pop()
             raise walk.refused(
                 f"has the key {reprlib.repr(key)} of type {type(key).__name__}; "
                 "keys of JSON objects are strings"
             )
-        walk.trail.append(key)
+        trail[-1] = key
         if why := unstorable(key):
             raise walk.refused(f"the key itself {why}")
         plain[key] = walk.plain(item)
-        walk.trail.pop()
+    trail.pop()
     walk.leave(value)
     return plain
 
@@ -145,10 +150,12 @@ def _mapping(walk: _Walk, value: Mapping[object, object]) -> dict[str, object]:
 def _sequence(walk: _Walk, value: list[object] | tuple[object, ...]) -> list[object]:
     walk.enter(value)
     plain = []
+    trail = walk.trail
+    trail.append(0)
     for index, item in enumerate(value):
-        walk.trail.append(index)
+        trail[-1] = index
         plain.append(walk.plain(item))
-        walk.trail.pop()
+    trail.pop()
     walk.leave(value)
     return plain
 

@@ -11,6 +11,8 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 def unstorable(text: str) -> str | None:
     """Why this text cannot be stored, or None."""
+    if text.isascii() and "\0" not in text:  # nearly every text; much quicker than the pattern
+        return None
     found = _UNSTORABLE.search(text)
     if found is None:
         return None

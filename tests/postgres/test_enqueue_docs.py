@@ -1,0 +1,87 @@
+"""What the pages for producers and consumers show is run as it stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+
+if TYPE_CHECKING:
+    import psycopg
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    found = re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert found
+    return found
+
+
+def python_of(page: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    for block in blocks(page, "python"):
+        exec(compile(block, page, "exec"), names)  # noqa: S102 - our own page
+    return names
+
+
+@pytest.fixture
+def business(conn: psycopg.Connection) -> psycopg.Connection:
+    conn.execute("CREATE TABLE orders (id int, paid bool DEFAULT false)")
+    conn.execute("CREATE TABLE shipments (order_id int)")
+    conn.execute("INSERT INTO orders VALUES (42)")
+    return conn
+
+
+def test_the_producers_example_enqueues_one_message(business: psycopg.Connection) -> None:
+    pay = python_of("producers.md")["pay"]
+    pay(business, 42)
+    pay(business, 42)
+    found = business.execute("SELECT event_type, payload FROM outbox").fetchall()
+    assert found == [("OrderPaid", {"order": 42})]
+
+
+def test_the_statements_for_other_languages_run(business: psycopg.Connection) -> None:
+    for statement in blocks("producers.md", "sql"):
+        business.execute(statement.encode())
+    found = business.execute("SELECT destination FROM outbox ORDER BY id").fetchall()
+    assert found == [("default",), ("billing",)]
+
+
+@pytest.mark.parametrize("language", ["go", "java", "js"])
+def test_the_calls_from_other_languages_make_a_row(
+    business: psycopg.Connection, language: str
+) -> None:
+    (block,) = blocks("producers.md", language)
+    (call,) = re.findall(r"SELECT outbox_enqueue\([^`\"]*\)", block)
+    statement = re.sub(r"\$\d|\?", "%s", call)
+    business.execute(statement.encode(), ["42", '{"order": 42}'])
+    found = business.execute("SELECT aggregate_id, payload FROM outbox").fetchall()
+    assert found == [("42", {"order": 42})]
+
+
+def test_the_grant_of_the_page_names_the_columns_that_producers_write(
+    business: psycopg.Connection,
+) -> None:
+    grant = next(block for block in blocks("producers.md", "text") if block.startswith("GRANT"))
+    business.execute("BEGIN")
+    business.execute("CREATE ROLE shop")
+    business.execute(grant.encode())
+    business.execute("SET LOCAL ROLE shop")
+    for statement in blocks("producers.md", "sql")[:2]:
+        business.execute(statement.encode())
+    business.execute("ROLLBACK")
+
+
+def test_the_inbox_example_ships_once(business: psycopg.Connection) -> None:
+    names = python_of("inbox.md")
+    for _ in range(2):
+        names["on_message"](business, str(UUID(int=1)), 42)
+    assert business.execute("SELECT order_id FROM shipments").fetchall() == [(42,)]
+    business.execute("UPDATE outbox_inbox SET received_at = now() - interval '31 days'")
+    names["prune"](business)
+    assert business.execute("SELECT FROM outbox_inbox").rowcount == 0
