@@ -10,7 +10,7 @@ import time
 import uuid
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import psycopg
 
@@ -36,9 +36,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from pgoutbox.events import Event, Observer
+    from pgoutbox.publisher import BatchPublisher, Publisher
     from pgoutbox.settings.model import Destination as DestinationSettings, Settings
 
 T = TypeVar("T")
+
+
+class Open(Protocol):
+    """How a URL becomes a publisher."""
+
+    async def __call__(
+        self, url: str, /, *, options: PublisherOptions
+    ) -> Publisher | BatchPublisher:
+        """As `pgoutbox.destinations.registry.open_publisher`."""
+        ...
+
 
 HARD_EXIT_MARGIN = 1.0
 """Seconds before the platform's own kill when a drain that is stuck ends by force."""
@@ -73,8 +85,14 @@ class Signals:
 class Worker:
     """One process of the fleet."""
 
-    def __init__(self, settings: Settings, observers: Sequence[Observer] = ()) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        observers: Sequence[Observer] = (),
+        open_destination: Open = open_publisher,
+    ) -> None:
         self.settings = settings
+        self._open_destination = open_destination
         self.metrics = Metrics(
             destinations=tuple(settings.destinations), slots=settings.max_in_flight
         )
@@ -158,7 +176,7 @@ class Worker:
         await verify(conn, schema=self.settings.database.schema_name)
 
     async def _open(self, name: str, chosen: DestinationSettings) -> Destination:
-        publisher = await open_publisher(
+        publisher = await self._open_destination(
             chosen.url.get_secret_value(),
             options=PublisherOptions(
                 destination=name,

@@ -10,8 +10,6 @@ from pgoutbox.message import ClaimedMessage
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from psycopg import AsyncCursor
-
     from pgoutbox.database.pool import Database
 
 # Index outbox_ready, one range per destination: the limit is a column, so each destination gets
@@ -159,6 +157,6 @@ def is_suspect(message: ClaimedMessage) -> bool:
     return message.reclaims >= SUSPECT_RECLAIMS
 
 
-def as_claimed(_cursor: AsyncCursor[Any]) -> Callable[[Any], ClaimedMessage]:
+def as_claimed(_cursor: object) -> Callable[[Any], ClaimedMessage]:
     """A psycopg row factory; the fields stand in the order of the RETURNING list."""
     return ClaimedMessage._make

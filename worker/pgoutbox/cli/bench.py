@@ -1,0 +1,82 @@
+"""``pgoutbox bench``: figures that anyone can repeat."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from pgoutbox.cli.console import complain, say, say_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pgoutbox.bench.measure import Figures
+
+
+@click.command("bench")
+@click.option("--dsn", help="The database; else PGOUTBOX_DSN, else a throw-away server.")
+@click.option(
+    "--count",
+    type=click.IntRange(min=1000),
+    default=200_000,
+    show_default=True,
+    help="Messages of each throughput run.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=1),
+    default=20.0,
+    show_default=True,
+    help="How long latency is measured.",
+)
+@click.option("--json", "as_json", is_flag=True, help="End with one JSON object.")
+def command(dsn: str | None, count: int, seconds: float, as_json: bool) -> None:  # noqa: FBT001
+    """Measure throughput against the SQL floor of the same run, and latency.
+
+    Works in a schema of its own, which it drops afterwards. Give the machine some peace.
+    """
+    # Late, since `pgoutbox --help` need not pay for it.
+    from pgoutbox.bench.measure import measure  # noqa: PLC0415
+    from pgoutbox.bench.place import place  # noqa: PLC0415
+
+    with _server(dsn or os.environ.get("PGOUTBOX_DSN")) as address, place(address) as somewhere:
+        figures = measure(somewhere, count=count, seconds=seconds, step=_step)
+    _report(figures)
+    if as_json:
+        say_json(figures.as_dict())
+
+
+@contextlib.contextmanager
+def _server(dsn: str | None) -> Iterator[str]:
+    if dsn:
+        yield dsn
+        return
+    from pgoutbox.demo.embedded import EmbeddedServer  # noqa: PLC0415 - an extra
+
+    complain("no DSN is set: measuring on a throw-away PostgreSQL server of this machine, fsync on")
+    server = EmbeddedServer()
+    try:
+        server.start()
+        yield server.dsn
+    finally:
+        server.remove()
+
+
+def _step(title: str) -> Callable[[int], None]:
+    complain(f"measuring: {title}")
+    return lambda _count: None
+
+
+def _report(figures: Figures) -> None:
+    say(f"floor, one connection     {figures.floor_msgs_per_s:10,.0f} messages/s")
+    say(f"floor, two connections    {figures.floor2_msgs_per_s:10,.0f} messages/s")
+    say(f"worker, task per message  {figures.worker_msgs_per_s:10,.0f} messages/s")
+    say(f"worker, batches           {figures.batch_msgs_per_s:10,.0f} messages/s")
+    say(f"worker to floor           {figures.ratio:10.2f}")
+    say(f"worker's CPU              {figures.cpu_us_per_msg:10.1f} us/message")
+    say(f"commit to publish, p50    {figures.latency_p50_ms:10.2f} ms at 200 messages/s")
+    say(f"commit to publish, p99    {figures.latency_p99_ms:10.2f} ms")
+    say(f"worker's resident set     {figures.rss_mb:10.0f} MB")
