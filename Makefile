@@ -1,0 +1,64 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+# The first interpreter that is new enough; `make PYTHON=/path/to/python` picks another.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
+	&& { echo $$python; break; }; done)
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(READY) ## Make the virtual environment (the other targets do it when it is missing)
+
+# Everything is pinned with hashes; the project itself is installed in place.
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "pgoutbox needs Python 3.11 or newer; none was found (make PYTHON=/path/to/python)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments; install its venv package (Debian: python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: demo
+demo: $(READY) ## Watch it work: a shop, a consumer, three workers and two deaths, in half a minute
+	$(BIN)/pgoutbox demo
+
+.PHONY: test
+test: $(READY) ## Run the unit and postgres tests
+	$(BIN)/python -m pytest
+
+.PHONY: check
+check: $(READY) ## Lint, types, import direction and generated docs; writes nothing
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pgoutbox.settings.table --check
+
+.PHONY: fmt
+fmt: $(READY) ## Format the code and write the generated docs
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/python -m pgoutbox.settings.table --write
+
+.PHONY: bench
+bench: $(READY) ## Measure throughput against the SQL floor, and latency
+	$(BIN)/pgoutbox bench
+
+.PHONY: lock
+lock: $(READY) ## Resolve the dependencies again, for every supported Python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-emit-index-url --no-annotate --all-extras --upgrade \
+		--output-file requirements.lock pyproject.toml
+
+.PHONY: clean
+clean: ## Remove the virtual environment and every cache
+	rm -rf $(VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist
