@@ -35,6 +35,8 @@ CREATE TABLE outbox (
     CONSTRAINT outbox_lease_whole      CHECK ((status = 'processing') = (lease_until IS NOT NULL)
         AND (lease_until IS NULL) = (lease_owner IS NULL)),
     CONSTRAINT outbox_pending_owed     CHECK ((status IN ('pending', 'processing')) = (pending_since IS NOT NULL)),
+    -- Ages are differences, and infinity has none.
+    CONSTRAINT outbox_times_finite     CHECK (isfinite(created_at) AND isfinite(available_at)),
     CONSTRAINT outbox_done_dated       CHECK (status <> 'done' OR done_at IS NOT NULL),
     CONSTRAINT outbox_undone_undated   CHECK (status IN ('done', 'dead') OR done_at IS NULL),
     CONSTRAINT outbox_attempts_counted CHECK (attempts >= 0 AND reclaims >= 0 AND lease_version >= 0),

@@ -64,6 +64,8 @@ REFUSED = [
     Refused("outbox_pending_owed", LEASED | {"pending_since": None}),
     Refused("outbox_pending_owed", {"status": "dead"}),
     Refused("outbox_pending_owed", {"status": "done", "done_at": MOMENT}),
+    Refused("outbox_times_finite", {"available_at": "infinity"}),
+    Refused("outbox_times_finite", {"created_at": "-infinity"}),
     Refused("outbox_done_dated", {"status": "done", "pending_since": None}),
     Refused("outbox_undone_undated", {"done_at": MOMENT}),
     Refused("outbox_undone_undated", LEASED | {"done_at": MOMENT}),

@@ -76,15 +76,8 @@ async def drain(
     # 1. No new claim. The one under way is awaited, not cancelled, and hands back what it brings.
     await background.cancel("listen", "sweep", seconds=deadline.within(1.0))
 
-    # 2. What is being published may end by itself.
-    publishing = asyncio.ensure_future(dispatcher.deliverer.ended())
-    await asyncio.wait({publishing, claiming}, timeout=deadline.within(times.soft))
-
-    # 3. What is left is cancelled: nobody knows whether it arrived, so its attempt stays spent.
-    for flight in dispatcher.in_flight:
-        if not flight.settled:
-            flight.cancel(Interrupted())
-    await asyncio.wait({publishing, claiming}, timeout=deadline.within(times.cancel))
+    # 2. and 3. What is being published may end by itself; then it is cancelled.
+    await _end_publishes(dispatcher, claiming, times, deadline)
 
     # 4. Everything that was decided is written. With a dead database: tried until flush is due.
     left = deadline.within(times.grace) - times.flush
@@ -101,6 +94,22 @@ async def drain(
 
     # 5. Say goodbye, close the publishers and the pool.
     await background.cancel(seconds=deadline.within(1.0))
+    await _close(dispatcher, times, deadline)
+
+
+async def _end_publishes(
+    dispatcher: Dispatcher, claiming: asyncio.Task[None], times: DrainTimes, deadline: Deadline
+) -> None:
+    publishing = asyncio.ensure_future(dispatcher.deliverer.ended())
+    await asyncio.wait({publishing, claiming}, timeout=deadline.within(times.soft))
+    # Nobody knows whether these arrived, so their attempt stays spent.
+    for flight in dispatcher.in_flight:
+        if not flight.settled:
+            flight.cancel(Interrupted())
+    await asyncio.wait({publishing, claiming}, timeout=deadline.within(times.cancel))
+
+
+async def _close(dispatcher: Dispatcher, times: DrainTimes, deadline: Deadline) -> None:
     goodbye = {"incarnation": dispatcher.options.incarnation}
     await attempt(dispatcher.db.execute(FAREWELL, goodbye), deadline.within(1.0))
     closing = (d.publisher.close() for d in dispatcher.destinations.values())
