@@ -58,7 +58,7 @@ def test_enqueue_many_takes_lanes_in_one_order_whatever_order_they_were_given_in
     conn: psycopg.Connection, dsn: str
 ) -> None:
     with ThreadPoolExecutor(1) as pool, psycopg.connect(dsn) as one, psycopg.connect(dsn) as two:
-        pgoutbox.enqueue_many(one, [in_lane("k1", "one"), in_lane("k2", "one")])
+        pgoutbox.enqueue(one, in_lane("k1", "one"))
         given = [in_lane("k2", "two"), in_lane("k1", "two")]
         blocked = pool.submit(pgoutbox.enqueue_many, two, given)
         until_waiting(conn, two.info.backend_pid, on="advisory")
@@ -67,6 +67,7 @@ def test_enqueue_many_takes_lanes_in_one_order_whatever_order_they_were_given_in
             [two.info.backend_pid],
         ).rowcount
         assert held == 0
+        pgoutbox.enqueue(one, in_lane("k2", "one"))
         one.commit()
         blocked.result()
         two.commit()
