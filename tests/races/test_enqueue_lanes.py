@@ -57,7 +57,7 @@ def test_single_enqueues_over_two_lanes_in_opposite_orders_deadlock_and_a_retry_
 def test_enqueue_many_takes_lanes_in_one_order_whatever_order_they_were_given_in(
     conn: psycopg.Connection, dsn: str
 ) -> None:
-    with ThreadPoolExecutor(1) as pool, psycopg.connect(dsn) as one, psycopg.connect(dsn) as two:
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(dsn) as two, psycopg.connect(dsn) as one:
         pgoutbox.enqueue(one, in_lane("k1", "one"))
         given = [in_lane("k2", "two"), in_lane("k1", "two")]
         blocked = pool.submit(pgoutbox.enqueue_many, two, given)
@@ -77,7 +77,7 @@ def test_enqueue_many_takes_lanes_in_one_order_whatever_order_they_were_given_in
 def test_the_second_writer_of_a_lane_waits_and_gets_the_later_id(
     conn: psycopg.Connection, dsn: str
 ) -> None:
-    with ThreadPoolExecutor(1) as pool, psycopg.connect(dsn) as one, psycopg.connect(dsn) as two:
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(dsn) as two, psycopg.connect(dsn) as one:
         pgoutbox.enqueue(one, in_lane("k", "one"))
         blocked = pool.submit(pgoutbox.enqueue, two, in_lane("k", "two"))
         until_waiting(conn, two.info.backend_pid, on="advisory")
@@ -101,7 +101,7 @@ def test_a_repeated_dedup_key_waits_for_the_first_transaction(
             dedup_key="order-42-paid",
         )
 
-    with ThreadPoolExecutor(1) as pool, psycopg.connect(dsn) as one, psycopg.connect(dsn) as two:
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(dsn) as two, psycopg.connect(dsn) as one:
         pgoutbox.enqueue(one, keyed("one"))
         blocked = pool.submit(pgoutbox.enqueue, two, keyed("two"))
         until_waiting(conn, two.info.backend_pid, on="transactionid")
