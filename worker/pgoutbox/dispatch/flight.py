@@ -60,8 +60,9 @@ class Flight:
         """What it means when its publish is cancelled."""
 
     def cancel(self, verdict: Outcome) -> None:
-        """Cancel the publish, and with it every other in its batch."""
-        self.verdict = verdict
+        """Cancel the publish, and with it every other in its batch. The first verdict stands."""
+        if self.verdict is None:
+            self.verdict = verdict
         if self.task is not None:
             self.task.cancel()
 
@@ -123,8 +124,11 @@ class InFlight:
 
     def free(self, destinations: Mapping[str, Destination], now: float) -> dict[str, int]:
         """How many messages each destination could start now; those with none are absent."""
-        # Whoever comes first gets what does not divide, so each call begins one further on.
-        self._turn += 1
+        left = self._limit - len(self._flights)
+        # Whoever comes first gets what does not divide, so each call that has something to give
+        # begins one further on. Were the others counted, a full worker, which looks in vain
+        # before each slot that falls free, would favour the same destination every time.
+        self._turn += left > 0
         names = list(destinations)
         first = self._turn % len(names)
         wants = {
@@ -136,7 +140,7 @@ class InFlight:
             for name in names[first:] + names[:first]
             if not destinations[name].stopped
         }
-        return share(self._limit - len(self._flights), wants)
+        return share(left, wants)
 
 
 def share(total: int, wants: Mapping[str, int]) -> dict[str, int]:
@@ -146,13 +150,12 @@ def share(total: int, wants: Mapping[str, int]) -> dict[str, int]:
     does not divide goes to those that come first in ``wants``.
     """
     left = max(total, 0)
-    shares = dict.fromkeys((name for name, want in wants.items() if want > 0), 0)
-    waiting = sorted(shares, key=wants.__getitem__)
-    for position, name in enumerate(waiting):
-        shares[name] = min(wants[name], left // (len(waiting) - position))
-        left -= shares[name]
-    for name, part in shares.items():
-        if left and part < wants[name]:
-            shares[name] = part + 1
-            left -= 1
+    shares: dict[str, int] = {}
+    waiting = sorted((name for name, want in wants.items() if want > 0), key=wants.__getitem__)
+    while waiting and wants[waiting[0]] <= left // len(waiting):
+        name = waiting.pop(0)
+        shares[name] = wants[name]
+        left -= wants[name]
+    for position, name in enumerate(name for name in wants if name in waiting):
+        shares[name] = left // len(waiting) + (position < left % len(waiting))
     return {name: part for name, part in shares.items() if part}

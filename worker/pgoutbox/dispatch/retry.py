@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 MIN_UNAVAILABLE_DELAY = 1.0
@@ -35,7 +36,7 @@ def retry_delay(
     attempts: int, policy: RetryPolicy, jitter: float, retry_after: float | None
 ) -> float:
     """What the destination asked for, within a day; the backoff where it asked for nothing."""
-    if retry_after is None:
+    if retry_after is None or math.isnan(retry_after):
         return full_jitter(attempts, policy, jitter)
     return min(max(retry_after, 0.0), MAX_RETRY_AFTER)
 
