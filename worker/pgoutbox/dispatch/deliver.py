@@ -91,7 +91,7 @@ class Deliverer:
     async def _deliver(self, flight: Flight, destination: Destination) -> None:
         publisher = cast("Publisher", destination.publisher)
         try:
-            outcome = await publish(flight.message, publisher, destination.publish_timeout)
+            outcome = await publish(flight.message, publisher)
         except asyncio.CancelledError:
             self._cancelled([flight])
         except Unclassified as error:
@@ -105,7 +105,7 @@ class Deliverer:
         publisher = cast("BatchPublisher", destination.publisher)
         messages = [flight.message for flight in batch]
         try:
-            outcomes = await publish_batch(messages, publisher, destination.publish_timeout)
+            outcomes = await publish_batch(messages, publisher)
         except asyncio.CancelledError:
             self._cancelled(batch)
         except Unclassified as error:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pgoutbox.dispatch.flight import Destination, Flight, InFlight
     from pgoutbox.events import Event
 
-WATCH_SECONDS = 1.0
+WATCH_SECONDS = 0.1
+"""How precisely a publish timeout is kept."""
 FENCE_MARGIN = 2.0
 """A publish is cancelled this long before the lease that could not be confirmed ends."""
 HUNG_AFTER = 5.0
@@ -85,16 +86,18 @@ class Keeper:
             self._emit(LeaseLost([flight.message for flight in lost]))
 
     async def watch_forever(self, destinations: Mapping[str, Destination]) -> None:
-        """Once a second: cancel what may soon be somebody else's, give up on what does not end."""
+        """Cancel what takes too long or may soon be somebody else's, give up what does not end."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             now = time.monotonic()
-            publishing = [flight for flight in self._in_flight if not flight.settled]
-            self._fence([f for f in publishing if f.lease_ends - FENCE_MARGIN <= now])
+            publishing = [f for f in self._in_flight if not (f.settled or f.abandoned)]
             for flight in publishing:
-                limit = destinations[flight.message.destination].publish_timeout + HUNG_AFTER
-                if now - flight.started > limit:
-                    self._give_up(flight, limit)
+                limit = destinations[flight.message.destination].publish_timeout
+                if now - flight.started > limit + HUNG_AFTER:
+                    self._give_up(flight, limit + HUNG_AFTER)
+                elif now - flight.started > limit and flight.verdict is None:
+                    flight.cancel(RetryableFailure(f"no answer within {limit:g} s"))
+            self._fence([f for f in publishing if f.lease_ends - FENCE_MARGIN <= now])
 
     def _fence(self, flights: list[Flight]) -> None:
         unconfirmed = [flight for flight in flights if flight.verdict is None]

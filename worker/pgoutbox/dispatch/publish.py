@@ -6,7 +6,6 @@ leaves this module as it is, wrapped in `Unclassified`, so that nobody mistakes 
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from pgoutbox.errors import (
@@ -39,33 +38,33 @@ class Unclassified(PgOutboxError):  # noqa: N818 - what it is, not that it is on
     """The publisher raised something that is none of the four; ``__cause__`` is what."""
 
 
-async def publish(message: ClaimedMessage, publisher: Publisher, timeout: float) -> Outcome:  # noqa: ASYNC109 - total for the publisher, whatever it does inside
-    """One message, ``timeout`` seconds in total. Raises `Unclassified`, or CancelledError."""
+async def publish(message: ClaimedMessage, publisher: Publisher) -> Outcome:
+    """One message. Raises `Unclassified`, or CancelledError when its time is up.
+
+    The time is kept by `pgoutbox.dispatch.keeper`, one clock for all publishes: a timer of its
+    own for each would cost more than the rest of a delivery.
+    """
     try:
-        async with asyncio.timeout(timeout):
-            await publisher.publish(message)
-    except TimeoutError:
-        return RetryableFailure(f"no answer within {timeout:g} s")
+        await publisher.publish(message)
     except PublishError as error:
         return observed(error)
+    except TimeoutError as error:
+        return RetryableFailure(f"timed out: {describe(error)}")
     except Exception as error:
         raise Unclassified(describe(error)) from error
     return PUBLISHED
 
 
 async def publish_batch(
-    messages: Sequence[ClaimedMessage],
-    publisher: BatchPublisher,
-    timeout: float,  # noqa: ASYNC109 - as above
+    messages: Sequence[ClaimedMessage], publisher: BatchPublisher
 ) -> Sequence[Outcome]:
     """As `publish` for several messages in one request; one outcome each, in order."""
     try:
-        async with asyncio.timeout(timeout):
-            answers = await publisher.publish_batch(messages)
-    except TimeoutError:
-        return [RetryableFailure(f"no answer within {timeout:g} s")] * len(messages)
+        answers = await publisher.publish_batch(messages)
     except PublishError as error:
         return [observed(error)] * len(messages)
+    except TimeoutError as error:
+        return [RetryableFailure(f"timed out: {describe(error)}")] * len(messages)
     except Exception as error:
         raise Unclassified(describe(error)) from error
     if len(answers) != len(messages):
