@@ -1,7 +1,8 @@
-"""The port that every destination implements."""
+"""The port that every destination implements, and what opens one."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -43,4 +44,31 @@ class BatchPublisher(Protocol):
 
     async def close(self) -> None:
         """As for `Publisher`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherOptions:
+    """What a publisher may want to know of the destination that it is opened for."""
+
+    destination: str
+    """The destination's name, for messages to people."""
+    publish_timeout: float = 10.0
+    """Seconds after which the worker cancels a publish."""
+    concurrency: int = 50
+    """How many publishes the worker runs at once, at most."""
+
+
+class PublisherFactory(Protocol):
+    """What an entry point of the group ``pgoutbox.publishers`` names: it opens one URL.
+
+    The entry point's name is the URL scheme. A URL that it cannot serve is
+    `pgoutbox.errors.InvalidDestination`. It need not reach the destination: a worker starts
+    while its destinations are down. Credentials in the URL appear in no error.
+    """
+
+    async def __call__(
+        self, url: str, /, *, options: PublisherOptions
+    ) -> Publisher | BatchPublisher:
+        """Return a publisher that is ready for its first message."""
         ...

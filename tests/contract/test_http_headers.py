@@ -1,0 +1,173 @@
+"""Headers of a webhook, without a network."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import UTC, datetime
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given, strategies as st
+
+from pgoutbox.brokers.http_headers import FRAMING, request_headers, retry_after
+from pgoutbox.errors import PermanentError
+from pgoutbox.testing import make_message
+
+NOW = datetime(2026, 10, 21, 7, 28, 0, tzinfo=UTC)
+
+
+def sent(headers: dict[str, str], *, reserved: tuple[str, ...] = ()) -> dict[str, str]:
+    """The user's part of what is sent."""
+    plain = dict(request_headers(make_message()))
+    message = make_message(headers_json=json.dumps(headers))
+    whole = request_headers(message, reserved=frozenset(reserved))
+    return {name: value for name, value in whole if name not in plain}
+
+
+def test_a_message_describes_itself_in_headers() -> None:
+    identity = uuid.uuid4()
+    message = make_message(
+        message_id=identity,
+        aggregate_type="order",
+        aggregate_id="42",
+        event_type="order_placed",
+        ordering_key="order 42",
+        attempts=3,
+        content_type="application/json",
+    )
+    assert dict(request_headers(message)) == {
+        "content-type": "application/json",
+        "webhook-id": str(identity),
+        "outbox-aggregate-type": "order",
+        "outbox-aggregate-id": "42",
+        "outbox-event-type": "order_placed",
+        "outbox-ordering-key": "order 42",
+        "outbox-attempt": "3",
+    }
+
+
+def test_a_message_without_an_ordering_key_has_no_header_for_it() -> None:
+    assert "outbox-ordering-key" not in dict(request_headers(make_message()))
+
+
+def test_the_trace_context_and_the_users_headers_travel_unchanged() -> None:
+    headers = {
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "tracestate": "a=1,b=2",
+        "X-Tenant": "100% of us",
+        "Content-Encoding": "gzip",
+        "Authorization": "Bearer 1",
+        "empty": "",
+    }
+    assert sent(headers) == headers
+
+
+@pytest.mark.parametrize("name", sorted(FRAMING))
+def test_nobody_frames_the_request_from_inside_a_message(name: str) -> None:
+    assert sent({name: "1", name.upper(): "2", name.title(): "3"}) == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Webhook-Id",
+        "WEBHOOK-SIGNATURE",
+        "webhook-timestamp",
+        "outbox-aggregate-id",
+        "Outbox-Ordering-Key",
+        "outbox-anything",
+        "Content-Type",
+        "User-Agent",
+        "Accept-Encoding",
+    ],
+)
+def test_nobody_overrides_what_we_say_from_inside_a_message(name: str) -> None:
+    message = make_message(headers_json=json.dumps({name: "forged"}))
+    assert request_headers(message)[1:] == request_headers(message._replace(headers_json="{}"))[1:]
+    assert "forged" not in dict(request_headers(message)).values()
+
+
+def test_a_reserved_header_is_dropped_in_any_case_of_its_letters() -> None:
+    assert sent({"AUTHORIZATION": "Bearer 1", "x": "2"}, reserved=("authorization",)) == {"x": "2"}
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [
+        ("Zürich", "Z%C3%BCrich"),
+        ("a\r\nX-Evil: 1", "a%0D%0AX-Evil: 1"),
+        ("a\x00\x7f\tb", "a%00%7F%09b"),
+        (" lead and trail  ", "%20lead and trail%20%20"),
+        ("  ", "%20%20"),
+        ("50% of Zürich", "50%25 of Z%C3%BCrich"),
+    ],
+)
+def test_a_value_that_cannot_stand_in_a_header_is_percent_encoded(value: str, encoded: str) -> None:
+    assert sent({"note": value}) == {"note": encoded}
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
+def test_what_we_say_about_a_message_can_always_be_percent_decoded(text: str) -> None:
+    headers = dict(request_headers(make_message(aggregate_id=text, ordering_key=text)))
+    for name in ("outbox-aggregate-id", "outbox-ordering-key"):
+        assert unquote(headers[name]) == text
+        assert headers[name].isascii()
+        assert headers[name].isprintable()
+        assert headers[name].strip() == headers[name]
+
+
+@pytest.mark.parametrize("name", ["", "two words", "Zürich", "a:b", "a\r\nb", "a\x00"])
+def test_a_name_that_no_header_can_have_is_refused_for_good(name: str) -> None:
+    with pytest.raises(PermanentError, match="name that HTTP does not allow") as caught:
+        request_headers(make_message(headers_json=json.dumps({name: "secret"})))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("7", 7.0),
+        (" 7 ", 7.0),
+        ("0", 0.0),
+        ("86401", 86_400.0),
+        ("9" * 5000, 86_400.0),
+        ("Wed, 21 Oct 2026 07:28:30 GMT", 30.0),
+        ("Wednesday, 21-Oct-26 07:28:30 GMT", 30.0),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", 0.0),
+        ("Wed, 21 Oct 2099 07:28:00 GMT", 86_400.0),
+        ("Wed, 21 Oct 2026 07:27:00 GMT", None),
+        ("Wed, 21 Oct 2026 07:28:30", None),
+        ("Wed, 99 Oct 2026 07:28:30 GMT", None),
+        ("-5", None),
+        ("1e9", None),
+        ("1.5", None),
+        ("abc", None),
+        ("\u0667", None),
+        ("", None),
+    ],
+)
+def test_retry_after_is_read_in_both_its_forms_and_else_ignored(
+    text: str, seconds: float | None
+) -> None:
+    assert retry_after({"Retry-After": text}, now=NOW) == seconds
+
+
+def test_a_date_to_retry_after_counts_from_the_answers_own_date() -> None:
+    answer = {
+        "Date": "Wed, 21 Oct 2015 07:28:00 GMT",
+        "Retry-After": "Wed, 21 Oct 2015 07:30:00 GMT",
+    }
+    assert retry_after(answer, now=NOW) == 120.0
+
+
+@pytest.mark.parametrize("date", ["", "now", "Wed, 21 Oct 2026 07:00:00"])
+def test_a_date_that_is_no_date_is_replaced_by_our_clock(date: str) -> None:
+    answer = {"Date": date, "Retry-After": "Wed, 21 Oct 2026 07:28:10 GMT"}
+    assert retry_after(answer, now=NOW) == 10.0
+
+
+@given(st.text())
+def test_no_retry_after_makes_the_answer_unreadable(text: str) -> None:
+    seconds = retry_after({"Retry-After": text, "Date": text}, now=NOW)
+    assert seconds is None or 0 <= seconds <= 86_400

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from hypothesis import given, strategies as st
+from prometheus_client import CollectorRegistry, Histogram
+
+from pgoutbox.telemetry.tally import DELIVERY_SECONDS, PUBLISH_SECONDS, Distribution
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.floats(min_value=0, max_value=10_000) | st.sampled_from(DELIVERY_SECONDS),
+            max_size=30,
+        )
+    )
+)
+def test_a_distribution_counts_as_the_client_librarys_histogram_does(
+    batches: list[list[float]],
+) -> None:
+    registry = CollectorRegistry()
+    theirs = Histogram("x", "x", buckets=DELIVERY_SECONDS, registry=registry)
+    ours = Distribution(DELIVERY_SECONDS)
+    for batch in batches:
+        ours.add(batch)
+        for each in batch:
+            theirs.observe(each)
+    for bound, count in ours.buckets():
+        assert registry.get_sample_value("x_bucket", {"le": bound}) == count
+
+
+def test_the_deadline_that_alerts_are_about_is_a_buckets_bound() -> None:
+    assert 30.0 in DELIVERY_SECONDS
+    assert sorted(PUBLISH_SECONDS) == list(PUBLISH_SECONDS)
+    assert sorted(DELIVERY_SECONDS) == list(DELIVERY_SECONDS)
+
+
+def test_nothing_changes_by_an_empty_batch() -> None:
+    ours = Distribution((1.0, 2.0))
+    ours.add([])
+    assert ours.buckets() == [("1.0", 0), ("2.0", 0), ("+Inf", 0)]
+    assert ours.total == 0

@@ -1,0 +1,51 @@
+"""The query of a destination's URL, for adapters whose options stand there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
+
+from pgoutbox.errors import InvalidDestination
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+YES = ("1", "true", "yes", "on")
+NO = ("0", "false", "no", "off")
+
+
+def options_of(url: str, destination: str, *, known: Collection[str]) -> dict[str, str]:
+    """The options in the query of ``url``; one that is unknown or repeated is refused."""
+    found: dict[str, str] = {}
+    for name, value in parse_qsl(urlsplit(url).query, keep_blank_values=True):
+        if name not in known:
+            offer = f"known are {', '.join(known)}" if known else "it takes none"
+            raise InvalidDestination(
+                destination, f"{name!r} is no option of {urlsplit(url).scheme}://; {offer}"
+            )
+        if name in found:
+            raise InvalidDestination(destination, f"the option {name!r} is given twice")
+        found[name] = value
+    return found
+
+
+def switch(options: dict[str, str], name: str, destination: str, *, default: bool) -> bool:
+    """An option that is on or off."""
+    value = options.get(name, "").lower()
+    if value in YES:
+        return True
+    if value in NO:
+        return False
+    if name not in options:
+        return default
+    raise InvalidDestination(destination, f"{name}={value} is neither 1 nor 0")
+
+
+def milliseconds(options: dict[str, str], name: str, destination: str) -> float:
+    """An option in milliseconds, as seconds; 0 where it is absent."""
+    text = options.get(name, "0")
+    if not (text.isascii() and text.isdecimal() and len(text) <= len("3600000")):
+        raise InvalidDestination(
+            destination, f"{name}={text} is not a whole number of milliseconds"
+        )
+    return int(text) / 1000

@@ -1,0 +1,185 @@
+"""Events into log lines: few, without payloads, and at most one for a batch."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from itertools import islice
+from typing import TYPE_CHECKING, assert_never
+
+import structlog
+
+from pgoutbox import events
+from pgoutbox.outcome import Bury, Published, Unstarted
+from pgoutbox.telemetry.quiet import Quiet, clean
+from pgoutbox.telemetry.tally import OUTCOMES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from structlog.typing import FilteringBoundLogger
+
+    from pgoutbox.events import Event, Finalized, Settled
+    from pgoutbox.message import ClaimedMessage
+
+EXAMPLES = 5
+"""Messages that a line names; the rest are counted."""
+
+
+class Logs:
+    """Observer of events. Nothing is formatted for a batch in which all went well."""
+
+    def __init__(
+        self,
+        *,
+        logger: FilteringBoundLogger | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log: FilteringBoundLogger = logger or structlog.get_logger()
+        self._debug = self._log.is_enabled_for(logging.DEBUG)
+        self._quiet = Quiet(clock)
+
+    def on_event(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per event
+        """Write what is worth a line."""
+        match event:
+            case events.Claimed():
+                self._claimed(event)
+            case events.Finalized():
+                self._finalized(event)
+            case events.Renewed():
+                if self._debug:
+                    self._log.debug("leases renewed", count=event.count)
+            case events.WorkerStarted():
+                self._started(event)
+            case events.WakeupModeChanged():
+                self._log.info("wakeup mode", mode=event.mode, reason=clean(event.reason))
+            case events.LeaseLost():
+                self._log.warning("lease lost", stage="publish", **_named(event.messages))
+            case events.LeaseUnconfirmed():
+                self._log.warning("lease unconfirmed", **_named(event.messages))
+            case events.Reaped():
+                self._reaped(event)
+            case events.Pruned():
+                if self._debug:
+                    self._log.debug("finished messages pruned", count=event.count)
+            case events.DatabaseFailed():
+                self._database_failed(event)
+            case events.DatabaseRecovered():
+                self._log.info("database recovered", seconds=_short(event.seconds))
+            case events.PublisherFailed():
+                self._crashed(event)
+            case events.DestinationStopped():
+                fields = {"destination": event.destination, "reason": clean(event.reason)}
+                self._log.error("destination stopped", **fields)
+            case events.DrainStarted() | events.DrainEnded():
+                self._drain(event)
+            case _:
+                assert_never(event)
+
+    def _started(self, event: events.WorkerStarted) -> None:
+        self._log.info(
+            "worker started",
+            owner=event.owner,
+            incarnation=event.incarnation,
+            destinations=list(event.destinations),
+        )
+
+    def _reaped(self, event: events.Reaped) -> None:
+        if event.destination_counts:
+            self._log.error(
+                "dead letters",
+                count=sum(event.destination_counts.values()),
+                destinations=dict(event.destination_counts),
+                error="the lease of the last attempt expired: the message may kill its worker",
+            )
+
+    def _crashed(self, event: events.PublisherFailed) -> None:
+        self._log.error(
+            "publisher failed, which is a bug in it",
+            destination=event.message.destination,
+            exc_info=event.error,
+            **_named([event.message]),
+        )
+
+    def _database_failed(self, event: events.DatabaseFailed) -> None:
+        self._quiet.warn(
+            self._log, "database failed", key=event.doing, doing=event.doing, error=event.error
+        )
+
+    def _drain(self, event: events.DrainStarted | events.DrainEnded) -> None:
+        if isinstance(event, events.DrainStarted):
+            fields = {"reason": clean(event.reason), "in_flight": event.in_flight}
+            self._log.info("drain started", **fields)
+            return
+        self._quiet.flush(self._log)
+        self._log.info(
+            "drain ended",
+            finished=event.finished,
+            handed_back=event.handed_back,
+            interrupted=event.interrupted,
+            abandoned=event.abandoned,
+            seconds=_short(event.seconds),
+        )
+
+    def _claimed(self, event: events.Claimed) -> None:
+        if event.reclaimed:
+            self._log.info("reclaimed", count=event.reclaimed, claimed=len(event.messages))
+        elif self._debug:
+            self._log.debug("claimed", count=len(event.messages), seconds=_short(event.seconds))
+
+    def _finalized(self, event: Finalized) -> None:
+        for batch in (event.written, event.already_written):
+            if trouble := [each for each in batch if type(each.outcome) is not Published]:
+                self._troubled(trouble)
+        if event.lost:
+            messages = [each.message for each in event.lost]
+            self._log.warning("lease lost", **_named(messages), stage="finalize")
+        if event.refused:
+            messages = [each.message for each in event.refused]
+            self._log.error("finalize refused by the database", **_named(messages))
+        if event.unknown:
+            messages = [each.message for each in event.unknown]
+            self._log.warning("rows gone before finalize was answered", **_named(messages))
+        if self._debug:
+            self._log.debug("finalized", count=len(event.written), seconds=_short(event.seconds))
+
+    def _troubled(self, trouble: list[Settled]) -> None:
+        dead = [each for each in trouble if isinstance(each.transition, Bury)]
+        if dead:
+            self._log.error(
+                "dead letters",
+                destinations=dict(Counter(each.message.destination for each in dead)),
+                error=clean(_error_of(dead[0])),
+                **_named([each.message for each in dead]),
+            )
+        failed: dict[tuple[str, str], list[Settled]] = {}
+        for each in trouble:
+            if not isinstance(each.transition, Bury) and not isinstance(each.outcome, Unstarted):
+                key = (each.message.destination, OUTCOMES[type(each.outcome)])
+                failed.setdefault(key, []).append(each)
+        for (destination, outcome), some in failed.items():
+            self._quiet.warn(
+                self._log,
+                "publish failed",
+                key=f"{destination} {outcome}",
+                count=len(some),
+                destination=destination,
+                outcome=outcome,
+                error=_error_of(some[0]),
+            )
+
+
+def _error_of(settled: Settled) -> str:
+    error = getattr(settled.transition, "error", None) or getattr(settled.outcome, "error", None)
+    return error or "interrupted by the drain"
+
+
+def _named(messages: Iterable[ClaimedMessage]) -> dict[str, object]:
+    messages = list(messages)
+    ids = [str(each.message_id) for each in islice(messages, EXAMPLES)]
+    return {"count": len(messages), "message_ids": ids}
+
+
+def _short(seconds: float) -> float:
+    return round(seconds, 4)
