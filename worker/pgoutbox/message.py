@@ -73,6 +73,11 @@ class ClaimedMessage(NamedTuple):
     """Seconds from ``created_at`` to the claim, by the database's clock."""
 
     @property
+    def lease(self) -> tuple[int, int]:
+        """Id and version: what the database knows this claim by."""
+        return self[:2]
+
+    @property
     def headers(self) -> dict[str, str]:
         """The user's headers and the trace context. Parsed on each access."""
         if self.headers_json == "{}":

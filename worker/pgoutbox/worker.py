@@ -114,13 +114,10 @@ class Worker:
             await self.probes.stop()
 
     async def _work(self) -> int:
-        db = await self._unless_stopped(self._connect())
-        if db is None:
+        started = await self._unless_stopped(self._start())
+        if started is None:
             return 0
-        destinations = {
-            name: await self._open(name, chosen)
-            for name, chosen in self.settings.destinations.items()
-        }
+        db, destinations = started
         dispatcher, listener = self._assemble(db, destinations)
         self.metrics.watch_slots(lambda: len(dispatcher.in_flight))
         self.metrics.watch_pool(db.stats)
@@ -156,6 +153,11 @@ class Worker:
             return starting.result()
         starting.cancel()
         return None
+
+    async def _start(self) -> tuple[Database, dict[str, Destination]]:
+        db = await self._connect()
+        chosen = self.settings.destinations
+        return db, {name: await self._open(name, chosen[name]) for name in chosen}
 
     async def _connect(self) -> Database:
         """A database whose schema fits, waited for as long as it takes."""

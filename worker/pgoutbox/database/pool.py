@@ -32,6 +32,8 @@ DATABASE_ERRORS = (psycopg.Error, PoolTimeout, TimeoutError, OSError)
 # and a database that is back must be noticed within seconds. It gives up at once instead, and
 # the next call makes it connect.
 RECONNECT_TIMEOUT = 0.5
+CONNECTION_TIMEOUT = 1.5
+"""Seconds to wait for a connection. Only a new call makes the pool try to connect again."""
 MARGIN = 1.0
 
 # Behind a pooler in transaction mode nothing that was set on the session is there at the next
@@ -100,7 +102,7 @@ class Database:
             min_size=min(2, self._options.pool_max),
             max_size=self._options.pool_max,
             reconnect_timeout=RECONNECT_TIMEOUT,
-            timeout=self._options.statement_timeout,
+            timeout=min(CONNECTION_TIMEOUT, self._options.statement_timeout),
             max_idle=60.0,
             name="pgoutbox",
             open=False,

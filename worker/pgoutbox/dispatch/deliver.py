@@ -131,7 +131,7 @@ class Deliverer:
             if flight.abandoned:
                 continue
             if verdict is None:
-                self._in_flight.release([flight.message.id])
+                self._in_flight.release([flight.message])
                 continue
             self._settle(flight, flight.verdict or verdict)
 
@@ -144,7 +144,7 @@ class Deliverer:
                 self._settle(flight, RetryableFailure(f"unclassified: {error}"))
             return
         # The rows keep their lease: the attempt stays spent, and the limit holds.
-        self._in_flight.release(flight.message.id for flight in flights)
+        self._in_flight.release(flight.message for flight in flights)
 
     def _settle(self, flight: Flight, outcome: Outcome) -> None:
         if flight.abandoned:

@@ -54,7 +54,8 @@ UPDATE outbox AS o
   FROM decided AS d
  WHERE o.id = ANY (ARRAY (SELECT id FROM held))
    AND d.id = o.id
-RETURNING o.id
+   AND d.version = o.lease_version
+RETURNING o.id, o.lease_version
 """
 
 # After a lost answer: whose are the rows that the retry could not write?
@@ -94,7 +95,7 @@ async def finalize(db: Database, batch: Sequence[Settled], *, retried: bool) -> 
     retry, with ``retried=True`` from then on.
     """
     try:
-        ids = set(await db.fetch(FINALIZE, parameters(batch), row_factory=first_column))
+        leases = set(await db.fetch(FINALIZE, parameters(batch)))
     except (DataError, IntegrityError):
         if len(batch) == 1:
             return Written([], [], [], [], list(batch))
@@ -102,8 +103,8 @@ async def finalize(db: Database, batch: Sequence[Settled], *, retried: bool) -> 
         left = await finalize(db, batch[:middle], retried=retried)
         right = await finalize(db, batch[middle:], retried=retried)
         return Written(*(one + other for one, other in zip(left, right, strict=True)))
-    written = [settled for settled in batch if settled.message.id in ids]
-    missing = [settled for settled in batch if settled.message.id not in ids]
+    written = [settled for settled in batch if settled.message.lease in leases]
+    missing = [settled for settled in batch if settled.message.lease not in leases]
     if missing and retried:
         return await _explain(db, written, missing)
     return Written(written, missing, [], [], [])
@@ -161,12 +162,3 @@ def clean(error: str) -> str:
     """Text that PostgreSQL takes: no NUL, no lone surrogate, at most 2,000 characters."""
     text = error[:MAX_ERROR_CHARACTERS].replace("\x00", "\N{REPLACEMENT CHARACTER}")
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def first_column(_cursor: object) -> Any:  # noqa: ANN401 - psycopg's row maker protocol
-    """A psycopg row factory for a single column."""
-    return _first
-
-
-def _first(values: Sequence[Any]) -> Any:  # noqa: ANN401 - whatever the column holds
-    return values[0]

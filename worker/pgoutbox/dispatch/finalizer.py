@@ -49,7 +49,7 @@ class Finalizer:
                 self._work.clear()
             started = time.monotonic()
             written = await self._until_answered(batch)
-            self._in_flight.release(settled.message.id for settled in batch)
+            self._in_flight.release(settled.message for settled in batch)
             self._emit(Finalized(*written, seconds=time.monotonic() - started))
             if not self._gathered:
                 self._empty.set()

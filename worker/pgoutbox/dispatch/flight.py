@@ -78,7 +78,8 @@ class InFlight:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._flights: dict[int, Flight] = {}
+        self._flights: dict[tuple[int, int], Flight] = {}
+        """By lease: after a long outage this worker may reclaim what it still holds."""
         self._publishing: Counter[str] = Counter()
         self._turn = 0
         self.changed = asyncio.Event()
@@ -107,7 +108,7 @@ class InFlight:
         """Hold these messages and count them as publishing."""
         flights = [Flight(message, lease_ends, now) for message in messages]
         for flight in flights:
-            self._flights[flight.message.id] = flight
+            self._flights[flight.message.lease] = flight
             self._publishing[flight.message.destination] += 1
         return flights
 
@@ -116,10 +117,10 @@ class InFlight:
         self._publishing[destination] -= count
         self.on_change()
 
-    def release(self, row_ids: Iterable[int]) -> None:
+    def release(self, messages: Iterable[ClaimedMessage]) -> None:
         """These are not ours any more: written, lost, or left to their lease."""
-        for row_id in row_ids:
-            self._flights.pop(row_id, None)
+        for message in messages:
+            self._flights.pop(message.lease, None)
         self.on_change()
 
     def free(self, destinations: Mapping[str, Destination], now: float) -> dict[str, int]:

@@ -70,19 +70,19 @@ class Keeper:
             return
         kept = await renew(self._db, [flight.message for flight in due], lease=self._lease)
         for flight in due:
-            if flight.message.id in kept:
+            if flight.message.lease in kept:
                 flight.lease_ends = sent + self._lease
         self._emit(Renewed(len(kept), time.monotonic() - sent))
         # What is settled meanwhile is the finalize's to report: it may just have been written.
         lost = [
             flight
             for flight in due
-            if flight.message.id not in kept and not (flight.settled or flight.abandoned)
+            if flight.message.lease not in kept and not (flight.settled or flight.abandoned)
         ]
         if lost:
             for flight in lost:
                 flight.abandon()
-            self._in_flight.release(flight.message.id for flight in lost)
+            self._in_flight.release(flight.message for flight in lost)
             self._emit(LeaseLost([flight.message for flight in lost]))
 
     async def watch_forever(self, destinations: Mapping[str, Destination]) -> None:
@@ -110,6 +110,6 @@ class Keeper:
         # The destination's slot stays taken, since the publish still runs; the lease is left to
         # expire, which spends the attempt.
         flight.abandon()
-        self._in_flight.release([flight.message.id])
+        self._in_flight.release([flight.message])
         error = TimeoutError(f"the publisher ignored its cancellation for {limit:g} s")
         self._emit(PublisherFailed(flight.message, error))

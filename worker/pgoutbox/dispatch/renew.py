@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pgoutbox.dispatch.arrays import bigints
-from pgoutbox.dispatch.finalize import first_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,12 +32,17 @@ WITH held AS MATERIALIZED (
 UPDATE outbox AS o
    SET lease_until = now() + %(lease)s
  WHERE o.id = ANY (ARRAY (SELECT id FROM held))
-RETURNING o.id
+RETURNING o.id, o.lease_version
 """
 
 
-async def renew(db: Database, messages: Sequence[ClaimedMessage], *, lease: float) -> set[int]:
-    """The ids that are ours for another ``lease`` seconds, counted from before this call."""
+async def renew(
+    db: Database, messages: Sequence[ClaimedMessage], *, lease: float
+) -> set[tuple[int, int]]:
+    """What is ours for another ``lease`` seconds, counted from before this call.
+
+    Pairs of id and version, as in `ClaimedMessage.lease`.
+    """
     return set(
         await db.fetch(
             RENEW,
@@ -47,6 +51,5 @@ async def renew(db: Database, messages: Sequence[ClaimedMessage], *, lease: floa
                 "versions": bigints(message.lease_version for message in messages),
                 "lease": timedelta(seconds=lease),
             },
-            row_factory=first_column,
         )
     )

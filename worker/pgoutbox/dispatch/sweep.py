@@ -7,8 +7,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pgoutbox.dispatch.finalize import first_column
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
@@ -84,13 +82,10 @@ FORGET = b"DELETE FROM outbox_workers WHERE seen_at < now() - interval '1 hour'"
 
 async def reap(db: Database, max_attempts: Mapping[str, int]) -> Counter[str]:
     """Bury what expired at its limit; how many per destination. In batches of 500 each."""
-    return Counter(
-        await db.fetch(
-            REAP,
-            {"destinations": list(max_attempts), "max_attempts": list(max_attempts.values())},
-            row_factory=first_column,
-        )
+    rows = await db.fetch(
+        REAP, {"destinations": list(max_attempts), "max_attempts": list(max_attempts.values())}
     )
+    return Counter(destination for (destination,) in rows)
 
 
 async def prune(db: Database, *, keep: timedelta, limit: int) -> int:
