@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pgoutbox.dispatch.decide import decide
-from pgoutbox.dispatch.publish import Unclassified, publish, publish_batch
+from pgoutbox.dispatch.publish import Unclassified, describe, publish, publish_batch
 from pgoutbox.events import PublisherFailed, Settled
 from pgoutbox.outcome import RetryableFailure, Unavailable, Unstarted
 from pgoutbox.publisher import BatchPublisher
@@ -83,10 +84,24 @@ class Deliverer:
     ) -> None:
         task = asyncio.get_running_loop().create_task(coroutine, name=destination.name)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(partial(self._ended, destination, flights))
         for flight in flights:
             flight.task = task
             flight.shared = len(flights) > 1
+
+    def _ended(
+        self, destination: Destination, flights: list[Flight], task: asyncio.Task[None]
+    ) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            # Before its first step, so that nothing of it ran.
+            self._cancelled(flights)
+            self._in_flight.landed(destination.name, len(flights))
+        elif error := task.exception():
+            # A bug of our own. It is told like a publisher's, so that it cannot pass unnoticed.
+            self._emit(PublisherFailed(flights[0].message, error))
+            self._on_unclassified(destination, Unclassified(describe(error)))
+            self._in_flight.release(flight.message for flight in flights if not flight.settled)
 
     async def _deliver(self, flight: Flight, destination: Destination) -> None:
         publisher = cast("Publisher", destination.publisher)
@@ -149,9 +164,9 @@ class Deliverer:
     def _settle(self, flight: Flight, outcome: Outcome) -> None:
         if flight.abandoned:
             return
-        flight.settled = True
         message = flight.message
         policy = self._destinations[message.destination].policy
         transition = decide(outcome, message, policy, random.random())  # noqa: S311 - jitter
+        flight.settled = True
         seconds = time.monotonic() - flight.started
         self._finalizer.add(Settled(message, outcome, transition, flight.started, seconds))

@@ -6,6 +6,7 @@ leaves this module as it is, wrapped in `Unclassified`, so that nobody mistakes 
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from pgoutbox.errors import (
@@ -50,6 +51,10 @@ async def publish(message: ClaimedMessage, publisher: Publisher) -> Outcome:
         return observed(error)
     except TimeoutError as error:
         return RetryableFailure(f"timed out: {describe(error)}")
+    except asyncio.CancelledError as error:
+        if cancelled_by_us():
+            raise
+        raise Unclassified("the publisher's own work was cancelled") from error
     except Exception as error:
         raise Unclassified(describe(error)) from error
     return PUBLISHED
@@ -60,11 +65,15 @@ async def publish_batch(
 ) -> Sequence[Outcome]:
     """As `publish` for several messages in one request; one outcome each, in order."""
     try:
-        answers = await publisher.publish_batch(messages)
+        answers = list(await publisher.publish_batch(messages))
     except PublishError as error:
         return [observed(error)] * len(messages)
     except TimeoutError as error:
         return [RetryableFailure(f"timed out: {describe(error)}")] * len(messages)
+    except asyncio.CancelledError as error:
+        if cancelled_by_us():
+            raise
+        raise Unclassified("the publisher's own work was cancelled") from error
     except Exception as error:
         raise Unclassified(describe(error)) from error
     if len(answers) != len(messages):
@@ -72,8 +81,14 @@ async def publish_batch(
     return [PUBLISHED if answer is None else observed(answer) for answer in answers]
 
 
-def observed(error: PublishError) -> Outcome:
-    """The outcome that one of the four exceptions stands for.
+def cancelled_by_us() -> bool:
+    """Whether somebody cancelled the publish, rather than something that it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def observed(error: object) -> Outcome:
+    """The outcome that one of the four exceptions stands for. Raises `Unclassified` for others.
 
     ``works_for_others`` is not the publisher's to know; the destination fills it in.
     """
@@ -86,8 +101,10 @@ def observed(error: PublishError) -> Outcome:
             return Deferred(error.delay.total_seconds(), str(error))
         case DestinationUnavailable():
             return Unavailable(describe(error), works_for_others=False)
-        case _:
+        case BaseException():
             raise Unclassified(describe(error)) from error
+        case _:
+            raise Unclassified(f"an answer that is neither None nor an error: {error!r}")
 
 
 def describe(error: BaseException) -> str:

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pgoutbox.dispatch import deliver
+from pgoutbox.dispatch.deliver import Deliverer
+from pgoutbox.dispatch.finalizer import Finalizer
+from pgoutbox.dispatch.flight import Destination, InFlight
+from pgoutbox.errors import DestinationUnavailable, PermanentError
+from pgoutbox.events import PublisherFailed, Settled
+from pgoutbox.outcome import (
+    Bury,
+    Finish,
+    Interrupted,
+    PermanentFailure,
+    Published,
+    Release,
+    Retry,
+    RetryableFailure,
+    Unavailable,
+    Unstarted,
+)
+from tests.support.dispatching import (
+    Events,
+    Scripted,
+    ScriptedBatch,
+    a_message,
+    hang,
+    raising,
+    to,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pgoutbox.dispatch.publish import Unclassified
+    from pgoutbox.errors import PublishError
+    from pgoutbox.message import ClaimedMessage
+    from pgoutbox.outcome import Outcome
+    from pgoutbox.publisher import BatchPublisher, Publisher
+
+
+class Decided(Finalizer):
+    """Keeps what was decided instead of writing it."""
+
+    def __init__(self) -> None:
+        self.settled: list[Settled] = []
+
+    def add(self, settled: Settled) -> None:
+        self.settled.append(settled)
+
+
+class Delivery:
+    """A deliverer to one destination, and what becomes of its messages."""
+
+    def __init__(
+        self, publisher: Publisher | BatchPublisher, *, retry_unclassified: bool = False
+    ) -> None:
+        self.events = Events()
+        self.in_flight = InFlight(100)
+        self.destination = to(publisher)
+        self.bugs: list[Unclassified] = []
+        self.decided = Decided()
+        self.retry_unclassified = retry_unclassified
+        self.deliverer = Deliverer(
+            {"default": self.destination},
+            self.in_flight,
+            self.decided,
+            self.events,
+            self._bug,
+        )
+
+    def _bug(self, _destination: Destination, error: Unclassified) -> bool:
+        self.bugs.append(error)
+        return self.retry_unclassified
+
+    def start(self, *ids: int) -> None:
+        self.deliverer.start([a_message(id=number) for number in ids], 1e9)
+
+    def cancel(self, number: int, verdict: Outcome) -> None:
+        [flight] = [flight for flight in self.in_flight if flight.message.id == number]
+        flight.cancel(verdict)
+
+    def abandon(self, number: int) -> None:
+        [flight] = [flight for flight in self.in_flight if flight.message.id == number]
+        flight.abandon()
+
+    async def ended(self) -> list[Settled]:
+        """What was decided, once no publish is running and every slot is free again."""
+        async with asyncio.timeout(5):
+            await self.deliverer.ended()
+        assert self.in_flight.publishing == 0
+        return self.decided.settled
+
+
+async def test_a_published_message_is_to_be_finished_and_stays_ours_until_that_is_written() -> None:
+    delivery = Delivery(Scripted())
+    delivery.start(1)
+    [settled] = await delivery.ended()
+    assert (settled.outcome, settled.transition) == (Published(), Finish())
+    assert len(delivery.in_flight) == 1
+
+
+async def test_the_answer_of_a_publisher_decides_what_becomes_of_the_message() -> None:
+    delivery = Delivery(Scripted(raising(lambda: PermanentError("too large"))))
+    delivery.start(1)
+    [settled] = await delivery.ended()
+    assert (settled.outcome, settled.transition) == (
+        PermanentFailure("too large"),
+        Bury("too large"),
+    )
+
+
+async def test_nobody_there_is_blamed_on_the_message_only_when_others_got_through() -> None:
+    async def upset(message: ClaimedMessage) -> None:
+        if message.id == 1:
+            raise DestinationUnavailable("refused")
+
+    delivery = Delivery(Scripted(upset))
+    for number in (1, 2, 1):
+        delivery.start(number)
+        await delivery.ended()
+    outcomes = [settled.outcome for settled in delivery.decided.settled]
+    assert outcomes == [
+        Unavailable("refused", works_for_others=False),
+        Published(),
+        Unavailable("refused", works_for_others=True),
+    ]
+
+
+async def test_a_message_whose_publish_is_not_to_start_any_more_is_handed_back_unpublished() -> (
+    None
+):
+    publisher = Scripted()
+    delivery = Delivery(publisher)
+    delivery.deliverer.hand_back([a_message(id=1)], 1e9)
+    [settled] = await delivery.ended()
+    assert (settled.outcome, settled.transition) == (Unstarted(), Release())
+    assert publisher.begun == []
+
+
+async def test_a_cancelled_publish_means_what_the_canceller_says() -> None:
+    publisher = Scripted(hang)
+    delivery = Delivery(publisher)
+    delivery.start(1, 2)
+    await publisher.until(lambda: publisher.running == 2)
+    delivery.cancel(1, Interrupted())
+    delivery.cancel(2, RetryableFailure("no answer"))
+    outcomes = {settled.message.id: settled.outcome for settled in await delivery.ended()}
+    assert outcomes == {1: Interrupted(), 2: RetryableFailure("no answer")}
+
+
+@pytest.mark.parametrize("publisher", [Scripted, ScriptedBatch])
+async def test_a_publish_that_is_cancelled_before_its_first_step_counts_like_any_other(
+    publisher: type[Scripted | ScriptedBatch],
+) -> None:
+    delivery = Delivery(publisher())
+    delivery.start(1, 2)
+    for number in (1, 2):
+        delivery.cancel(number, Interrupted())
+    outcomes = [settled.outcome for settled in await delivery.ended()]
+    assert outcomes == [Interrupted(), Interrupted()]
+
+
+async def test_a_publisher_that_ends_in_spite_of_its_cancellation_is_believed() -> None:
+    async def finish_anyway(message: ClaimedMessage) -> None:
+        try:
+            await hang(message)
+        except asyncio.CancelledError:
+            return
+
+    publisher = Scripted(finish_anyway)
+    delivery = Delivery(publisher)
+    delivery.start(1)
+    await publisher.until(lambda: publisher.running)
+    await asyncio.sleep(0)
+    delivery.cancel(1, Interrupted())
+    [settled] = await delivery.ended()
+    assert settled.outcome == Published()
+
+
+async def test_the_outcome_of_a_message_that_is_somebody_elses_by_now_is_not_written() -> None:
+    publisher = Scripted(hang)
+    delivery = Delivery(publisher)
+    delivery.start(1)
+    await publisher.until(lambda: publisher.running)
+    delivery.abandon(1)
+    assert await delivery.ended() == []
+
+
+async def test_a_bug_of_the_publisher_leaves_the_row_to_its_lease() -> None:
+    delivery = Delivery(Scripted(raising(lambda: KeyError("total"))))
+    delivery.start(1)
+    assert await delivery.ended() == []
+    assert len(delivery.in_flight) == 0
+    [failed] = delivery.events.of(PublisherFailed)
+    assert failed.message.id == 1
+    assert isinstance(failed.error, KeyError)
+    assert len(delivery.bugs) == 1
+
+
+async def test_a_bug_of_the_publisher_is_worth_a_retry_where_people_chose_so() -> None:
+    delivery = Delivery(Scripted(raising(lambda: KeyError("total"))), retry_unclassified=True)
+    delivery.start(1)
+    [settled] = await delivery.ended()
+    assert settled.outcome == RetryableFailure("unclassified: 'total'")
+    assert isinstance(settled.transition, Retry)
+
+
+async def test_a_bug_of_our_own_in_a_delivery_is_as_loud_as_one_of_the_publisher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(deliver, "decide", broken)
+    delivery = Delivery(Scripted())
+    delivery.start(1)
+    assert await delivery.ended() == []
+    assert len(delivery.in_flight) == 0
+    [failed] = delivery.events.of(PublisherFailed)
+    assert isinstance(failed.error, ZeroDivisionError)
+    assert len(delivery.bugs) == 1
+
+
+async def test_each_message_of_a_batch_has_its_own_outcome() -> None:
+    async def one_is_too_large(
+        messages: Sequence[ClaimedMessage],
+    ) -> Sequence[PublishError | None]:
+        return [PermanentError("too large") if m.id == 2 else None for m in messages]
+
+    publisher = ScriptedBatch(one_is_too_large)
+    delivery = Delivery(publisher)
+    delivery.start(1, 2, 3)
+    outcomes = {settled.message.id: settled.outcome for settled in await delivery.ended()}
+    assert outcomes == {1: Published(), 2: PermanentFailure("too large"), 3: Published()}
+    assert [[m.id for m in batch] for batch in publisher.batches] == [[1, 2, 3]]
+
+
+async def test_a_batch_that_is_cancelled_for_one_is_cancelled_for_all_but_the_lost() -> None:
+    begun = asyncio.Event()
+
+    async def never(_messages: Sequence[ClaimedMessage]) -> Sequence[PublishError | None]:
+        begun.set()
+        await asyncio.Event().wait()
+        return []
+
+    delivery = Delivery(ScriptedBatch(never))
+    delivery.start(1, 2, 3)
+    await begun.wait()
+    delivery.abandon(3)
+    await asyncio.sleep(0)
+    assert delivery.in_flight.publishing == 3
+    delivery.cancel(1, RetryableFailure("no answer"))
+    outcomes = {settled.message.id: settled.outcome for settled in await delivery.ended()}
+    assert outcomes == dict.fromkeys((1, 2), RetryableFailure("no answer"))
+
+
+async def test_a_bug_in_a_batch_leaves_all_its_rows_to_their_leases() -> None:
+    async def broken(_messages: Sequence[ClaimedMessage]) -> Sequence[PublishError | None]:
+        raise KeyError("total")
+
+    delivery = Delivery(ScriptedBatch(broken))
+    delivery.start(1, 2, 3)
+    assert await delivery.ended() == []
+    assert len(delivery.in_flight) == 0
+    assert len(delivery.bugs) == 1
