@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from pgoutbox.dispatch import wakeup as module
+from pgoutbox.dispatch.wakeup import FIRST_INTERVAL, LOUD_RATE, SLEEPY_AFTER, Rate, Wakeup
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from pgoutbox.database.pool import Database
+
+
+class Clock:
+    """A monotonic clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Switch:
+    """Where the answers go that change."""
+
+    def __init__(self) -> None:
+        self.asked: list[bool] = []
+
+    async def execute(self, _statement: bytes, parameters: dict[str, bool]) -> int:
+        self.asked.append(parameters["wanted"])
+        return 1
+
+
+class Alarm:
+    """A wakeup with a hand on its clock."""
+
+    def __init__(self, clock: Clock, *, notify_possible: bool = True) -> None:
+        self.clock = clock
+        self.wakeup = Wakeup(max_interval=1.0, notify_possible=notify_possible)
+        self.wakeup._rows = Rate(_since=clock.now)
+        self.wakeup._notifications = Rate(_since=clock.now)
+        self.wakeup.listening(active=notify_possible)
+        self.switched = Switch()
+
+    async def switch(self) -> bool:
+        return await self.wakeup.switch(cast("Database", self.switched))
+
+    def notifications(self, per_second: float, seconds: int = 2) -> None:
+        for _ in range(seconds):
+            for _ in range(int(per_second)):
+                self.wakeup.notified()
+            self.clock.now += 1.0
+
+    def rows(self, per_second: float, seconds: int = 2) -> None:
+        for _ in range(seconds):
+            self.wakeup.found(int(per_second))
+            self.clock.now += 1.0
+        self.wakeup.found(1)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+@asynccontextmanager
+async def waiting(wakeup: Wakeup) -> AsyncIterator[asyncio.Task[None]]:
+    """Somebody who waits; afterwards the wait has to be over."""
+    task = asyncio.create_task(wakeup.wait())
+    await asyncio.sleep(0)
+    yield task
+    async with asyncio.timeout(5):
+        await task
+
+
+async def test_whoever_finds_nothing_for_a_while_asks_for_notifications_once(clock: Clock) -> None:
+    alarm = Alarm(clock)
+    clock.now += SLEEPY_AFTER
+    assert await alarm.switch()
+    assert alarm.wakeup.asleep
+    assert not await alarm.switch()
+    assert alarm.switched.asked == [True]
+
+
+async def test_a_worker_with_a_steady_stream_of_rows_asks_for_nothing(clock: Clock) -> None:
+    alarm = Alarm(clock)
+    alarm.rows(per_second=1000)
+    assert not await alarm.switch()
+    assert alarm.switched.asked == []
+
+
+async def test_a_few_rows_a_second_are_no_reason_to_go_without_notifications(clock: Clock) -> None:
+    alarm = Alarm(clock)
+    alarm.rows(per_second=20)
+    assert await alarm.switch()
+
+
+async def test_too_many_notifications_are_switched_off_and_on_again_when_it_is_quiet(
+    clock: Clock,
+) -> None:
+    alarm = Alarm(clock)
+    clock.now += SLEEPY_AFTER
+    await alarm.switch()
+    alarm.notifications(LOUD_RATE + 50)
+    assert not await alarm.switch()
+    assert alarm.switched.asked == [True, False]
+    assert not alarm.wakeup.asleep
+    for _ in range(3):
+        clock.now += 2.0
+        await alarm.switch()
+    assert alarm.switched.asked == [True, False, True]
+
+
+async def test_between_quiet_and_loud_nothing_is_switched_back_and_forth(clock: Clock) -> None:
+    alarm = Alarm(clock)
+    clock.now += SLEEPY_AFTER
+    await alarm.switch()
+    for _ in range(10):
+        alarm.notifications(LOUD_RATE - 50, seconds=1)
+        alarm.rows(per_second=200, seconds=1)
+        await alarm.switch()
+    assert alarm.switched.asked == [True]
+
+
+async def test_without_a_listener_the_switch_is_not_touched(clock: Clock) -> None:
+    deaf = Alarm(clock)
+    deaf.wakeup.listening(active=False)
+    polling = Alarm(clock, notify_possible=False)
+    polling.wakeup.listening(active=True)
+    clock.now += 10.0
+    assert not await deaf.switch()
+    assert not await polling.switch()
+    assert deaf.switched.asked == polling.switched.asked == []
+
+
+async def test_whoever_listens_again_asks_again(clock: Clock) -> None:
+    alarm = Alarm(clock)
+    clock.now += SLEEPY_AFTER
+    await alarm.switch()
+    alarm.wakeup.listening(active=False)
+    alarm.wakeup.listening(active=True)
+    assert await alarm.switch()
+    assert alarm.switched.asked == [True, True]
+
+
+async def test_an_answer_that_was_not_written_is_tried_again(clock: Clock) -> None:
+    class Broken(Switch):
+        async def execute(self, _statement: bytes, _parameters: dict[str, bool]) -> int:
+            raise TimeoutError
+
+    alarm = Alarm(clock)
+    clock.now += SLEEPY_AFTER
+    alarm.switched = Broken()
+    with pytest.raises(TimeoutError):
+        await alarm.switch()
+    alarm.switched = Switch()
+    assert await alarm.switch()
+
+
+async def test_polling_slows_down_while_it_finds_nothing_and_is_quick_after_work() -> None:
+    wakeup = Wakeup(max_interval=1.0, notify_possible=False)
+    intervals = []
+    for _ in range(10):
+        wakeup.found(0)
+        intervals.append(wakeup._interval)
+    assert intervals == sorted(intervals)
+    assert intervals[-1] == 1.0
+    wakeup.found(1)
+    assert wakeup._interval == FIRST_INTERVAL
+
+
+@pytest.mark.parametrize("wake", ["notified", "ring", "nudge"])
+async def test_a_sleeper_wakes_at_once_for_a_reason(wake: str) -> None:
+    wakeup = Wakeup(max_interval=100.0, notify_possible=True)
+    wakeup._interval = 100.0
+    async with waiting(wakeup):
+        getattr(wakeup, wake)()
+
+
+@pytest.mark.parametrize("wake", ["notified", "ring", "nudge"])
+async def test_what_happens_between_two_sleeps_is_not_slept_through(wake: str) -> None:
+    wakeup = Wakeup(max_interval=100.0, notify_possible=True)
+    wakeup._interval = 100.0
+    getattr(wakeup, wake)()
+    async with waiting(wakeup):
+        pass
+    if wake != "ring":
+        task = asyncio.create_task(wakeup.wait())
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        task.cancel()
+
+
+async def test_a_sleeper_wakes_by_itself_when_its_interval_is_over() -> None:
+    wakeup = Wakeup(max_interval=0.001, notify_possible=False)
+    wakeup.found(0)
+    async with waiting(wakeup):
+        pass
+
+
+async def test_whoever_keeps_coming_too_late_steps_back_but_never_for_long() -> None:
+    wakeup = Wakeup(max_interval=1.0, notify_possible=True)
+    for _ in range(1000):
+        wakeup.notified()
+        wakeup.found(0)
+    assert wakeup._in_vain == 1000
+    wakeup.notified()
+    async with asyncio.timeout(1):
+        await wakeup.wait()
+    wakeup.found(3)
+    assert wakeup._in_vain == 0
