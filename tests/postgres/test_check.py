@@ -1,0 +1,188 @@
+"""``pgoutbox check`` against a real server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+from psycopg.conninfo import make_conninfo
+
+from pgoutbox.cli.main import group
+from pgoutbox.database.checks import Wanted, check_database
+from pgoutbox.database.facts import keeps_options, notification_arrives, read_facts
+from pgoutbox.database.migrate import apply
+from tests.support.roles import login_role
+
+COLUMNS = (
+    "status, attempts, reclaims, available_at, pending_since, lease_owner, lease_until,"
+    " lease_version, last_error, done_at"
+)
+WORKER = (
+    f"SELECT, DELETE, UPDATE ({COLUMNS}) ON outbox",
+    "SELECT, UPDATE (wanted, changed_at) ON outbox_wakeup",
+    "SELECT, INSERT, UPDATE, DELETE ON outbox_workers",
+    "SELECT ON outbox_migrations",
+)
+
+
+def check(dsn: str, **environ: str) -> tuple[int, dict[str, Any]]:
+    result = CliRunner().invoke(
+        group,
+        ["check", "--json", "--to", "noop:"],
+        env={"PGOUTBOX_DSN": dsn, "PGOUTBOX_DATABASE__INSECURE": "true"} | environ,
+    )
+    return result.exit_code, json.loads(result.stdout.splitlines()[-1])
+
+
+def rules(dsn: str, **environ: str) -> str:
+    code, said = check(dsn, **environ)
+    assert code == 1
+    return "\n".join(f"{one['field']} {one['rule']} {one['advice']}" for one in said["problems"])
+
+
+def insert(dsn: str, destination: str = "default") -> None:
+    with psycopg.connect(dsn) as conn:
+        conn.execute(
+            "INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload, destination)"
+            " VALUES ('order', '1', 'placed', '{}', %s)",
+            [destination],
+        )
+
+
+def test_a_migrated_database_is_fine(dsn: str) -> None:
+    code, said = check(dsn)
+    assert code == 0
+    assert said["problems"] == []
+    assert said["facts"]["wakeup"] == "notifications arrive"
+    assert said["facts"]["pooler"] == "none"
+
+
+def test_people_get_lines(dsn: str) -> None:
+    environ = {"PGOUTBOX_DSN": dsn, "PGOUTBOX_DATABASE__INSECURE": "true"}
+    result = CliRunner().invoke(group, ["check", "--to", "noop:"], env=environ)
+    assert result.exit_code == 0
+    assert "server        PostgreSQL 1" in result.stdout
+    assert result.stdout.splitlines()[-1] == "this works"
+    assert "warning: PGOUTBOX_DATABASE__INSECURE" in result.stdout
+
+
+def test_a_database_without_the_schema_says_what_to_run(empty_dsn: str) -> None:
+    assert "pgoutbox migrate" in rules(empty_dsn)
+
+
+def test_the_schema_of_the_settings_is_checked(empty_dsn: str) -> None:
+    with psycopg.connect(empty_dsn) as conn:
+        apply(conn, schema="events")
+    assert "pgoutbox migrate" in rules(empty_dsn)
+    code, said = check(empty_dsn, PGOUTBOX_DATABASE__SCHEMA="events")
+    assert (code, said["problems"]) == (0, [])
+
+
+def test_a_database_that_does_not_answer_is_told_in_a_sentence_without_the_password() -> None:
+    told = rules("host=127.0.0.1 port=1 user=app password=geheim-47")
+    assert "database does not answer: connection failed" in told
+    assert "geheim-47" not in told
+
+
+def test_a_role_with_what_a_worker_needs_is_fine(dsn: str) -> None:
+    with login_role(dsn, *WORKER) as role:
+        assert read_facts(role.dsn, role.dsn, schema="public").missing_rights == []
+        code, said = check(role.dsn)
+        assert (code, said["problems"]) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("without", "missing"),
+    [
+        (0, ["SELECT on outbox", "UPDATE on outbox"]),
+        (1, ["SELECT on outbox_wakeup", "UPDATE on outbox_wakeup"]),
+        (2, ["INSERT on outbox_workers", "DELETE on outbox_workers"]),
+        (3, ["SELECT on outbox_migrations"]),
+    ],
+)
+def test_rights_that_are_missing_are_named(dsn: str, without: int, missing: list[str]) -> None:
+    grants = WORKER[:without] + WORKER[without + 1 :]
+    with login_role(dsn, *grants) as role:
+        told = rules(role.dsn)
+    for right in missing:
+        assert right in told
+
+
+def test_one_column_that_may_not_be_updated_is_noticed(dsn: str) -> None:
+    grants = (WORKER[0].replace(" done_at", " dedup_key"), *WORKER[1:])
+    with login_role(dsn, *grants) as role:
+        assert read_facts(role.dsn, role.dsn, schema="public").missing_rights == [
+            "UPDATE on outbox"
+        ]
+
+
+def test_a_schema_that_may_not_be_used_is_named(empty_dsn: str) -> None:
+    with psycopg.connect(empty_dsn) as conn:
+        apply(conn, schema="events")
+    with login_role(empty_dsn) as role:
+        told = rules(role.dsn, PGOUTBOX_DATABASE__SCHEMA="events")
+    assert "USAGE on schema events" in told
+    assert "no outbox" not in told
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [
+        ("default_transaction_isolation", "repeatable read"),
+        ("default_transaction_isolation", "serializable"),
+        ("default_transaction_read_only", "on"),
+    ],
+)
+def test_defaults_that_break_claims_are_refused(dsn: str, parameter: str, value: str) -> None:
+    options = f"-c {parameter}={value}".replace("repeatable read", r"repeatable\ read")
+    assert f"{parameter} must be" in rules(make_conninfo(dsn, options=options))
+
+
+def test_a_sequence_behind_the_table_is_found(dsn: str) -> None:
+    insert(dsn)
+    insert(dsn)
+    assert check(dsn)[0] == 0
+    with psycopg.connect(dsn) as conn:
+        conn.execute("SELECT setval('outbox_id_seq', 1)")
+    assert "outbox_id_seq is behind the newest message's id (2)" in rules(dsn)
+
+
+def test_messages_for_a_destination_that_is_not_served_are_warned_of(dsn: str) -> None:
+    for destination in ("default", "orders", "billing", "orders"):
+        insert(dsn, destination)
+    code, said = check(dsn)
+    assert code == 0
+    [warning] = [one for one in said["warnings"] if one["field"] == "destinations"]
+    assert warning["rule"].endswith("billing, orders")
+
+
+def test_a_notification_to_ourselves_arrives_and_leaves_no_listener(dsn: str) -> None:
+    assert notification_arrives(dsn)
+
+
+def test_a_notification_that_others_send_does_not_count(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As behind a pooler: LISTEN is accepted, and what arrives was meant for somebody else.
+    execute = psycopg.Connection.execute
+
+    def swap(conn: psycopg.Connection, query: bytes, *more: Any) -> object:
+        if "pg_notify" in str(query):
+            return execute(conn, b"SELECT pg_notify('outbox', 'orders')")
+        return execute(conn, query, *more)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", swap)
+    assert not notification_arrives(dsn, seconds=0.2)
+
+
+def test_start_up_options_reach_the_server_beside_those_of_the_dsn(dsn: str) -> None:
+    assert keeps_options(make_conninfo(dsn, options="-c search_path=public"))
+
+
+def test_nothing_of_psycopg_escapes(dsn: str) -> None:
+    verdict = check_database(make_conninfo(dsn, dbname="nowhere"), dsn, Wanted())
+    assert 'database "nowhere" does not exist' in verdict.problems[0].rule
+    assert verdict.facts is None

@@ -1,0 +1,5 @@
+"""``python -m pgoutbox``."""
+
+from pgoutbox.cli import main
+
+main()

@@ -1,0 +1,103 @@
+"""``pgoutbox check``: everything that would keep a worker from working, before it starts."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from pgoutbox.cli.console import FAILURE, OK, SETTINGS, say, say_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pgoutbox.database.checks import Verdict
+    from pgoutbox.problem import Problem
+    from pgoutbox.settings import Settings
+
+
+@click.command("check")
+@click.option("--to", metavar="URL", help="The URL of the destination `default`.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(to: str | None, *, as_json: bool) -> int:
+    """Tell everything that is wrong with the settings and with the database.
+
+    Exits with 78 for problems with the settings (the database is not asked then), with 1 for
+    problems with the database, else with 0. Warnings change nothing.
+    """
+    from pgoutbox.settings import SettingsError, load_settings, warnings  # noqa: PLC0415 - slow
+
+    try:
+        settings = load_settings(os.environ, to=to)
+    except SettingsError as error:
+        _report(error.problems, (), {}, as_json=as_json)
+        return SETTINGS
+    verdict = _ask(settings)
+    facts = _facts(settings, verdict)
+    _report(verdict.problems, (*warnings(settings), *verdict.warnings), facts, as_json=as_json)
+    return FAILURE if verdict.problems else OK
+
+
+def _ask(settings: Settings) -> Verdict:
+    from pgoutbox.database.checks import Wanted, check_database  # noqa: PLC0415 - slow
+
+    wanted = Wanted(
+        schema=settings.database.schema_name,
+        pooler=settings.database.pooler,
+        wakeup=settings.wakeup.mode,
+        pool_max=settings.database.pool_max,
+        destinations=tuple(settings.destinations),
+    )
+    return check_database(settings.read_dsn(), settings.read_listen_dsn(), wanted)
+
+
+def _facts(settings: Settings, verdict: Verdict) -> dict[str, str]:
+    """What is good to know, besides what is wrong."""
+    named = ", ".join(settings.destinations) or "none"
+    facts = {"owner": settings.owner, "destinations": named}
+    if (found := verdict.facts) is None:
+        return facts
+    server = found.server
+    free = max(server.connections - server.connected, 0)
+    each = settings.database.pool_max + 1
+    return facts | {
+        "server": f"PostgreSQL {server.version // 10_000}.{server.version % 10_000}",
+        "role": server.role,
+        "schema": f"{settings.database.schema_name}, version {_version(verdict)}",
+        "wakeup": "notifications arrive" if found.notified else "polling",
+        "pooler": "none" if found.keeps_options else "in transaction mode",
+        "connections": f"{free} of {server.connections} free; a worker takes up to {each}",
+    }
+
+
+def _version(verdict: Verdict) -> str:
+    applied = verdict.facts.applied if verdict.facts is not None else ()
+    return str(applied[-1].version) if applied else "unknown"
+
+
+def _report(
+    problems: Sequence[Problem],
+    warnings: Sequence[Problem],
+    facts: dict[str, str],
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        say_json(
+            {
+                "ok": not problems,
+                "problems": [problem.as_dict() for problem in problems],
+                "warnings": [warning.as_dict() for warning in warnings],
+                "facts": facts,
+            }
+        )
+        return
+    for name, fact in facts.items():
+        say(f"{name:<13} {fact}")
+    for warning in warnings:
+        say(f"warning: {warning}")
+    for problem in problems:
+        say(f"problem: {problem}")
+    if not problems:
+        say("everything is fine" if not warnings else "this works")
