@@ -5,6 +5,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import psycopg
+import pytest
 
 from pgoutbox.dispatch.claim import claim
 from tests.support.dispatching import claimed, database, expire, row, statuses
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from pgoutbox.database.pool import Database
-
-import pytest
 
 
 @pytest.fixture

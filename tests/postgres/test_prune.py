@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+
+from pgoutbox.dispatch.sweep import prune
+from pgoutbox.events import Pruned
+from tests.support.dispatching import Scripted, database, dispatching, statuses, to
+from tests.support.outbox_rows import fill
+
+WEEK = timedelta(days=7)
+OLD = {"done_at": "now() - interval '8 days'", "pending_since": "NULL"}
+
+
+async def test_only_what_was_finished_long_ago_is_pruned(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    fill(conn, 10, status="'done'", **OLD)
+    fill(conn, 10, status="'dead'", **OLD)
+    fill(conn, 10, status="'done'", done_at="now() - interval '6 days'", pending_since="NULL")
+    fill(conn, 10, created_at="now() - interval '80 days'")
+    async with database(dsn) as db:
+        assert await prune(db, keep=WEEK, limit=1000) == 10
+        assert await prune(db, keep=WEEK, limit=1000) == 0
+    assert statuses(conn) == {"done": 10, "dead": 10, "pending": 10}
+
+
+async def test_pruning_goes_by_batches_and_makes_progress_with_each(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    fill(conn, 25, status="'done'", **OLD)
+    async with database(dsn) as db:
+        assert [await prune(db, keep=WEEK, limit=10) for _ in range(4)] == [10, 10, 5, 0]
+
+
+async def test_one_worker_prunes_at_a_time_and_another_does_not_wait_for_it(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    fill(conn, 10, status="'done'", **OLD)
+    async with database(dsn) as db:
+        with psycopg.connect(dsn) as other:
+            other.execute("SELECT pg_advisory_xact_lock(7239162507031187526)")
+            assert await prune(db, keep=WEEK, limit=1000) == 0
+        assert await prune(db, keep=WEEK, limit=1000) == 10
+
+
+async def test_any_worker_prunes_while_it_runs(dsn: str, conn: psycopg.Connection) -> None:
+    fill(conn, 2500, status="'done'", **OLD)
+    fill(conn, 1, status="'dead'", **OLD)
+    async with dispatching(dsn, to(Scripted()), prune_interval=0.05) as running:
+        await running.events.until(
+            lambda: sum(event.count for event in running.events.of(Pruned)) >= 2500
+        )
+    assert statuses(conn) == {"dead": 1}
