@@ -186,7 +186,11 @@ async def test_a_row_that_the_database_refuses_does_not_take_its_neighbours_alon
 async def test_a_delay_beyond_the_calendar_is_refused_alone(
     db: Database, conn: psycopg.Connection
 ) -> None:
-    impossible = [Retry(1e15, "x"), DeferUntil(1e300, "x"), Retry(float("nan"), "x")]
+    impossible: list[Transition] = [
+        Retry(1e15, "x"),
+        DeferUntil(1e300, "x"),
+        Retry(float("nan"), "x"),
+    ]
     fill(conn, 5)
     messages = await claimed(db)
     good = [settled(message, Finish()) for message in messages[:2]]
