@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from pgoutbox.database.facts import Facts, Server, read_facts
+from pgoutbox.database.facts import REFUSED_OPTIONS, Facts, Server, read_facts
 from pgoutbox.database.migrations import OLDEST_SERVER, available, judge as judge_migrations
 from pgoutbox.errors import MigrationError
 from pgoutbox.problem import Problem
@@ -73,6 +73,12 @@ def _unreachable(error: psycopg.Error, *dsns: str) -> Problem:
         # libpq does not repeat passwords; a server's or a pooler's message is not ours to trust.
         if password := conninfo_to_dict(dsn).get("password"):
             said = said.replace(str(password), "***")
+    if REFUSED_OPTIONS in said:
+        return Problem(
+            field="PGOUTBOX_DSN",
+            rule=f"holds options that the pooler does not take: {said}",
+            advice="Remove them from the DSN; ALTER ROLE ... SET does the same.",
+        )
     return Problem(
         field="database",
         rule=f"does not answer: {said.rstrip('.?')}",
@@ -164,7 +170,7 @@ def _notify(facts: Facts, wanted: Wanted) -> Iterator[Problem]:
     other = "auto or poll" if wanted.wakeup == "notify" else "poll"
     yield Problem(
         field="PGOUTBOX_WAKEUP__MODE",
-        rule=f"needs notifications, and one to ourselves did not arrive within 2 seconds{only}",
+        rule=f"needs notifications, and one that was sent did not arrive within 2 seconds{only}",
         value=wanted.wakeup,
         advice=f"{DIRECT}, or set this to {other}.",
     )

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 5
 SELF_TEST_SECONDS = 2.0
+REFUSED_OPTIONS = "unsupported startup parameter"
+"""What PgBouncer answers to start-up options."""
 
 # Inside the transaction, since a pooler forgets what was set outside of it.
 _LOCAL_SETTINGS = b"""
@@ -133,7 +135,7 @@ class Facts:
     keeps_options: bool
     """False behind a pooler that refuses or drops start-up options."""
     notified: bool
-    """Whether a notification to ourselves arrived."""
+    """Whether a notification reached a connection that listens."""
 
 
 def connect(dsn: str, **more: str) -> psycopg.Connection[Any]:
@@ -176,28 +178,29 @@ def keeps_options(dsn: str) -> bool:
         with connect(dsn, options=f"{given} -c pgoutbox.probe={mark}".strip()) as conn:
             row = conn.execute("SELECT current_setting('pgoutbox.probe', true)").fetchone()
     except psycopg.OperationalError as error:
-        if "unsupported startup parameter" in str(error):
+        if REFUSED_OPTIONS in str(error):
             return False
         raise
     return row == (mark,)
 
 
 def notification_arrives(dsn: str, seconds: float = SELF_TEST_SECONDS) -> bool:
-    """Whether a notification reaches the connection that sent it, within so many seconds.
+    """Whether a notification from elsewhere reaches a connection that only listens.
 
-    Behind a pooler in transaction mode LISTEN succeeds, and notifications go to whoever holds
-    that server connection then.
+    Two connections, since one that notifies itself proves nothing: a pooler in transaction mode
+    passes on what arrives during a client's own statement. Whatever arrives later goes to nobody,
+    or to another client.
     """
     payload = f"check:{uuid.uuid4().hex}"
-    with connect(dsn) as conn:
-        conn.execute("LISTEN outbox")
+    with connect(dsn) as listening, connect(dsn) as other:
+        listening.execute("LISTEN outbox")
         try:
-            conn.execute("SELECT pg_notify('outbox', %s)", [payload])
+            other.execute("SELECT pg_notify('outbox', %s)", [payload])
             # Closed before UNLISTEN: until then it holds the connection's lock.
-            with contextlib.closing(conn.notifies(timeout=seconds)) as received:
+            with contextlib.closing(listening.notifies(timeout=seconds)) as received:
                 return any(notification.payload == payload for notification in received)
         finally:
-            conn.execute("UNLISTEN outbox")
+            listening.execute("UNLISTEN outbox")
 
 
 def _applied(
