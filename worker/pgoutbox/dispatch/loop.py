@@ -163,6 +163,8 @@ class Dispatcher:
     async def _claim(self, slots: dict[str, int]) -> bool:
         """Both branches; True when there may be more than the slots had room for."""
         taken = await self._reclaim(slots) if time.monotonic() >= self._next_reclaim else 0
+        if self.stop is not None:
+            return False
         sent = time.monotonic()
         messages = await claim(
             self.db, owner=self.options.owner, lease=self.options.lease, slots=slots

@@ -1,0 +1,55 @@
+"""What a test sees of the outbox from outside, while workers work."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Conn = psycopg.Connection[tuple[Any, ...]]
+
+PATIENCE = 30.0
+
+RECLAIM, CLAIM, FINALIZE = "suspect", "wanted(?!.*suspect)", "decided"
+"""Regular expressions for what only these statements say."""
+
+
+def rows(conn: Conn, columns: str) -> list[tuple[Any, ...]]:
+    """Some columns of all messages, by id."""
+    statement = f"SELECT {columns} FROM outbox ORDER BY id"  # noqa: S608 - the test's own text
+    return conn.execute(statement.encode()).fetchall()
+
+
+def count(conn: Conn, condition: str) -> int:
+    """How many messages satisfy it."""
+    statement = f"SELECT count(*) FROM outbox WHERE {condition}"  # noqa: S608 - as above
+    found = conn.execute(statement.encode()).fetchone()
+    assert found is not None
+    number: int = found[0]
+    return number
+
+
+def until_a_statement_waits(conn: Conn, pattern: str) -> None:
+    """Return once a statement of a worker that matches the regular expression waits for a lock."""
+    query = (
+        "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+        " AND wait_event_type = 'Lock' AND query ~ %s"
+    )
+    eventually(
+        lambda: bool(conn.execute(query, [pattern]).rowcount),
+        f"a statement like {pattern!r} that waits for a lock",
+    )
+
+
+def eventually(condition: Callable[[], bool], why: str, patience: float = PATIENCE) -> float:
+    """Ask until it is true, a hundred times a second; the seconds that it took."""
+    began = time.monotonic()
+    while time.monotonic() - began < patience:
+        if condition():
+            return time.monotonic() - began
+        time.sleep(0.01)
+    raise AssertionError(f"not within {patience:g} s: {why}")
