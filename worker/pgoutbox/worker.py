@@ -52,12 +52,18 @@ class Open(Protocol):
         ...
 
 
+STOPPING = (signal.SIGTERM, signal.SIGINT)
+
 HARD_EXIT_MARGIN = 1.0
 """Seconds before the platform's own kill when a drain that is stuck ends by force."""
 
 
 class Signals:
-    """The first SIGTERM or SIGINT starts the drain's clock; further ones change nothing."""
+    """The first SIGTERM or SIGINT starts the drain's clock; further ones change nothing.
+
+    A thread of its own waits for them: the event loop hears of nothing while a publisher blocks
+    it, and Python's own handlers have no turn while it does so in native code.
+    """
 
     def __init__(self, grace: float) -> None:
         self.received = asyncio.Event()
@@ -67,19 +73,25 @@ class Signals:
         self._hard.daemon = True
 
     def install(self) -> None:
-        """Take the handlers over from the command line's early ones."""
+        """Take over from the command line's early handlers, for the rest of the process."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._receive, number)
+        # Blocked here and in every thread to come, so that they reach the one that waits. A
+        # thread that was there before may still catch one, and Python hands it to the main thread.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        for number in STOPPING:
+            signal.signal(number, lambda caught, _frame: self._receive(loop, caught))
+        threading.Thread(target=self._watch, args=(loop,), name="signals", daemon=True).start()
 
-    def _receive(self, number: signal.Signals) -> None:
-        if self.received.is_set():
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._receive(loop, signal.sigwait(STOPPING))
+
+    def _receive(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
+        if self.name:
             return
-        self.name = number.name
+        self.name = signal.Signals(number).name
         self.began = time.monotonic()
-        self.received.set()
-        # Even a publisher that blocks the event loop cannot keep the process past its grace.
         self._hard.start()
+        loop.call_soon_threadsafe(self.received.set)
 
 
 class Worker:
