@@ -1,0 +1,136 @@
+"""Messages as people write them: options, JSON lines, CSV."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+from dataclasses import fields
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from pgoutbox.errors import PgOutboxError
+from pgoutbox.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    Fields = dict[str, Any]
+
+NAMES = tuple(field.name for field in fields(Message))
+MAX_CELL = 64 * 1024 * 1024
+"""Characters. Python's own limit is less than a payload may have."""
+REQUIRED = ("aggregate_type", "aggregate_id", "event_type", "payload")
+
+
+class BadInput(PgOutboxError, ValueError):  # noqa: N818 - reads better where it is raised
+    """Something that was written is no message. Nothing was inserted."""
+
+
+class Line(NamedTuple):
+    """A message and the line it ends on."""
+
+    number: int
+    message: Message
+
+
+def message_from(given: Mapping[str, Any]) -> Message:
+    """A message from plain values: ``delay`` in seconds, ``available_at`` as ISO 8601 text.
+
+    Raises `BadInput`. What pgoutbox.enqueue checks anyway is not checked here.
+    """
+    if unknown := [name for name in given if name not in NAMES]:
+        raise BadInput(f"{unknown[0]!r} is no field of a message; there are {', '.join(NAMES)}")
+    if missing := [name for name in REQUIRED if name not in given]:
+        raise BadInput(f"{', '.join(missing)} missing")
+    return Message(**{name: _converted(name, value) for name, value in given.items()})
+
+
+def json_lines(lines: Iterable[str], defaults: Fields) -> Iterator[Line]:
+    """One message per line that is not blank. Raises `BadInput` with the line's number."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            with _at_line(number):
+                given = parsed_json(line)
+                if not isinstance(given, dict):
+                    raise BadInput("is no JSON object")
+                message = message_from(defaults | given)
+            yield Line(number, message)
+
+
+def csv_lines(lines: Iterable[str], defaults: Fields) -> Iterator[Line]:
+    """One message per row below the header row. Raises `BadInput` with the line's number.
+
+    ``payload`` and ``headers`` hold JSON. Without a column ``payload``, the columns that are no
+    fields of a message are the payload, as strings. An empty cell counts as left out.
+    """
+    csv.field_size_limit(MAX_CELL)
+    rows = csv.DictReader(lines, strict=True)
+    while True:
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            raise BadInput(f"line {rows.line_num + 1}: is no CSV: {error}") from None
+        if row is None:
+            return
+        with _at_line(rows.line_num):
+            message = message_from(defaults | _from_row(row))
+        yield Line(rows.line_num, message)
+
+
+def parsed_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Any JSON value. Raises `BadInput`."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"is no JSON: {error}") from None
+
+
+def _from_row(row: dict[str | None, Any]) -> Fields:
+    if None in row:
+        raise BadInput("has more cells than the header row")
+    cells = {str(name): cell for name, cell in row.items() if cell not in {None, ""}}
+    if "payload" in row:
+        given = cells
+    else:
+        given = {name: cell for name, cell in cells.items() if name in NAMES}
+        given["payload"] = {name: cell for name, cell in cells.items() if name not in NAMES}
+    for name in ("payload", "headers"):
+        if isinstance(given.get(name), str):
+            given[name] = _named(name, parsed_json, given[name])
+    return given
+
+
+def _converted(name: str, value: Any) -> Any:  # noqa: ANN401 - plain values in, fields out
+    if value is None or name not in CONVERSIONS:
+        return value
+    return _named(name, CONVERSIONS[name], value)
+
+
+def _named(name: str, convert: Callable[[Any], Any], value: object) -> Any:  # noqa: ANN401
+    try:
+        return convert(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        said = str(error) if isinstance(error, BadInput) else f"cannot be read: {error}"
+        raise BadInput(f"{name} {said}") from None
+
+
+def _seconds(value: object) -> timedelta:
+    return timedelta(seconds=float(str(value)))
+
+
+CONVERSIONS: dict[str, Callable[[Any], object]] = {
+    "delay": _seconds,
+    "available_at": datetime.fromisoformat,
+    "message_id": UUID,
+}
+
+
+@contextlib.contextmanager
+def _at_line(number: int) -> Iterator[None]:
+    """Put the number of the line in front of what is wrong with it."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"line {number}: {error}") from None
