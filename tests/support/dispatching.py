@@ -206,6 +206,7 @@ async def dispatching(
     *destinations: Destination,
     listen: bool = False,
     times: DrainTimes = SHORT_DRAIN,
+    max_interval: float = 0.05,
     pool_max: int = 3,
     **options: Any,
 ) -> AsyncIterator[Running]:
@@ -217,7 +218,7 @@ async def dispatching(
     } | options
     named = {destination.name: destination for destination in destinations}
     events = Events()
-    wakeup = Wakeup(max_interval=0.05, notify_possible=listen)
+    wakeup = Wakeup(max_interval=max_interval, notify_possible=listen)
     db_options = DatabaseOptions(lambda: dsn, pool_max=pool_max)
     db = Database(db_options)
     await db.open()
