@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from pgoutbox.cli.connect import connect, dsn_option, schema_option, settings_for
-from pgoutbox.cli.console import say
+from pgoutbox.cli.console import FAILURE, say
 
 if TYPE_CHECKING:
     from pgoutbox.database.migrations import Migration
     from pgoutbox.settings import Settings
 
-FAILURE = 1
 
 # Printing needs no database, and the settings are not complete without one.
 NOWHERE = "host=localhost"

@@ -24,8 +24,7 @@ KEEPALIVE_SECONDS = 5.0
 ANSWER_SECONDS = 2.0
 RECONNECT_SECONDS = 1.0
 
-# The payload cannot be the name of a destination. Sent and received on one connection: behind a
-# pooler another client may receive it, and we others' or nothing.
+# The payload cannot be the name of a destination.
 NOTIFY_SELF = b"SELECT pg_notify('outbox', %(payload)s)"
 LISTEN = b"LISTEN outbox"
 # Finds a dead socket, and mends the flag where a worker that had switched it off is gone.
@@ -73,7 +72,7 @@ class Listener:
             ANSWER_SECONDS * 5,
         )
         try:
-            await bounded(self_test(conn), SELF_TEST_SECONDS * 2)
+            await bounded(self_test(conn, self._conninfo()), SELF_TEST_SECONDS + ANSWER_SECONDS * 5)
             self._report("notify", "a notification to ourselves arrived")
             while True:
                 await self._receive(conn)
@@ -99,11 +98,18 @@ class Listener:
         self._emit(WakeupModeChanged("notify" if mode == "notify" else "poll", reason))
 
 
-async def self_test(conn: AsyncConnection[Any]) -> None:
-    """LISTEN, then NOTIFY on the same connection. Raises NotifyUnavailableError if it is deaf."""
+async def self_test(conn: AsyncConnection[Any], conninfo: str) -> None:
+    """LISTEN, and see a notification arrive. Raises NotifyUnavailableError if none does.
+
+    It is sent from a connection of its own: a pooler in transaction mode passes on what arrives
+    during a client's own statement, and later gives it to nobody or to another client.
+    """
     payload = f"self-test {uuid.uuid4()}"
     await conn.execute(LISTEN)
-    await conn.execute(NOTIFY_SELF, {"payload": payload})
+    async with await AsyncConnection.connect(
+        conninfo, autocommit=True, prepare_threshold=None
+    ) as other:
+        await other.execute(NOTIFY_SELF, {"payload": payload})
     async with aclosing(conn.notifies(timeout=SELF_TEST_SECONDS)) as notifications:
         async for notification in notifications:
             if notification.payload == payload:
