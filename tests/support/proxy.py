@@ -70,6 +70,11 @@ class Link:
         self.losing = False
         self.writers: list[asyncio.StreamWriter] = []
 
+    def close(self) -> None:
+        """End both sides in an orderly way."""
+        for writer in self.writers:
+            writer.close()
+
     def cut(self) -> None:
         """Reset both sides, wherever they are."""
         self.flowing.set()
@@ -93,6 +98,7 @@ class Proxy:
         self._accepting = True
         self._frozen = False
         self._lose: tuple[bytes, threading.Event] | None = None
+        self._freeze_at: tuple[bytes, threading.Event] | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._server: asyncio.Server | None = None
@@ -147,6 +153,12 @@ class Proxy:
         self._lose = (fragment, lost)
         return lost
 
+    def freeze_at(self, fragment: bytes) -> threading.Event:
+        """Let the connection of the next such statement hang for good; the others work."""
+        frozen = threading.Event()
+        self._freeze_at = (fragment, frozen)
+        return frozen
+
     def executions(self) -> int:
         """How many statements were sent so far."""
         return self.statements.total()
@@ -179,11 +191,13 @@ class Proxy:
     async def _stop(self) -> None:
         assert self._server is not None
         self._server.close()
+        writers = [writer for link in self._links for writer in link.writers]
         self._cut()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*(w.wait_closed() for w in writers), return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -207,7 +221,7 @@ class Proxy:
         except asyncio.CancelledError:
             return  # only at the end, and nobody waits for it
         finally:
-            link.cut()
+            link.close()
             self._links.discard(link)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -224,24 +238,33 @@ class Proxy:
             await link.flowing.wait()
             for text in requests.executed(chunk):
                 self.statements[text] += 1
-                if self._lose is not None and self._lose[0] in text:
-                    link.losing = True
+                self._act_on(link, text)
+            await link.flowing.wait()
             writer.write(chunk)
             await writer.drain()
-        link.cut()
+        link.close()
+
+    def _act_on(self, link: Link, statement: bytes) -> None:
+        if self._lose is not None and self._lose[0] in statement:
+            link.losing = True
+        if self._freeze_at is not None and self._freeze_at[0] in statement:
+            frozen, self._freeze_at = self._freeze_at[1], None
+            link.flowing.clear()
+            frozen.set()
 
     async def _forward_answers(
         self, link: Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         while chunk := await reader.read(CHUNK):
+            if link.losing:
+                if chunk.endswith(IDLE):
+                    break
+                continue
             await link.flowing.wait()
-            if not link.losing:
-                writer.write(chunk)
-                await writer.drain()
-            elif chunk.endswith(IDLE):
-                break
+            writer.write(chunk)
+            await writer.drain()
         if link.losing and self._lose is not None:
             lost, self._lose = self._lose[1], None
             link.cut()
             lost.set()
-        link.cut()
+        link.close()

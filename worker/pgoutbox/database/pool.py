@@ -83,7 +83,11 @@ class Database:
         Raises `DATABASE_ERRORS` without a server, and whatever ``check`` raises.
         """
         if self._options.pooler == "auto":
-            self._session_settings = await keeps_session_settings(self._options)
+            asked = keeps_session_settings(self._options)
+            self._session_settings = await bounded(asked, self._limit)
+        await bounded(self._check_once(check), self._limit)
+
+    async def _check_once(self, check: Callable[[AsyncConnection[Any]], Awaitable[None]]) -> None:
         async with await AsyncConnection.connect(
             self._conninfo(), autocommit=True, prepare_threshold=None
         ) as conn:
@@ -128,13 +132,32 @@ class Database:
         The answer is not awaited for longer than twice ``statement_timeout`` (a connection, then
         the statement) and a second, even if the cancellation of the call gets stuck.
         """
-        limit = 2 * self._options.statement_timeout + MARGIN
-        return await bounded(self._fetch(statement, parameters, row_factory), limit)
+        return await self._answer(self._fetch(statement, parameters, row_factory))
 
     async def execute(self, statement: bytes, parameters: Mapping[str, Any] | None = None) -> int:
         """Run a statement for its effect; the number of rows it touched. Raises as `fetch`."""
-        limit = 2 * self._options.statement_timeout + MARGIN
-        return await bounded(self._execute(statement, parameters), limit)
+        return await self._answer(self._execute(statement, parameters))
+
+    @property
+    def _limit(self) -> float:
+        return 2 * self._options.statement_timeout + MARGIN
+
+    async def _answer(self, call: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await bounded(call, self._limit)
+        except TimeoutError:
+            # Not even the server's own timeout was heard of: nobody is there any more.
+            await self._replace_connections()
+            raise
+
+    async def _replace_connections(self) -> None:
+        """Let every connection be made anew: what has befallen one has mostly befallen all.
+
+        They are not asked whether they live: a dead one may never answer, and until it does the
+        others that are to be asked are missing from the pool.
+        """
+        if self._pool is not None and not self._pool.closed:
+            await self._pool.drain()
 
     async def _fetch(
         self,
@@ -157,18 +180,18 @@ class Database:
     async def _cursor(self, row_factory: AsyncRowFactory[Any] | None) -> Any:  # noqa: ANN401 - a cursor of whatever the factory makes
         if self._pool is None:
             raise PoolTimeout("the database has not been reached yet")
-        try:
-            async with self._pool.connection() as conn:
+        async with self._pool.connection() as conn:
+            try:
                 if self._session_settings:
                     yield conn.cursor(binary=True, row_factory=row_factory or tuple_row)
                     return
                 async with conn.transaction():
                     await conn.execute(LOCAL_SETTINGS, local_settings(self._options))
                     yield conn.cursor(binary=True, row_factory=row_factory or tuple_row)
-        except psycopg.OperationalError:
-            # After a restart of the server the pool's other connections are as dead as this one.
-            await self._pool.check()
-            raise
+            except psycopg.OperationalError:
+                if conn.broken:
+                    await self._replace_connections()
+                raise
 
     async def close(self, timeout: float) -> None:  # noqa: ASYNC109 - the pool's own parameter
         """Close the pool; connections that are still in use are left to the process's exit."""
@@ -241,13 +264,18 @@ async def bounded(call: Coroutine[Any, Any, T] | asyncio.Future[T], seconds: flo
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
     except asyncio.CancelledError:
-        task.cancel()
+        _abandon(task)
         raise
     if not done:
-        task.cancel()
-        task.add_done_callback(_forget)
+        _abandon(task)
         raise TimeoutError(f"the database did not answer within {seconds:g} s")
     return task.result()
+
+
+def _abandon(task: asyncio.Future[Any]) -> None:
+    task.cancel()
+    # Whatever it still comes to, nobody waits for it.
+    task.add_done_callback(_forget)
 
 
 def _forget(task: asyncio.Future[Any]) -> None:

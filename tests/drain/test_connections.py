@@ -1,0 +1,116 @@
+"""The pool survives what happens to connections: each call ends, and the next one finds its way."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from pgoutbox.database.pool import DATABASE_ERRORS, Database, DatabaseOptions
+from tests.support.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+POOL_MAX = 3
+STATEMENT_TIMEOUT = 0.5
+LIMIT = 2 * STATEMENT_TIMEOUT + 1.0
+
+
+@pytest.fixture
+def proxy(dsn: str) -> Iterator[Proxy]:
+    with Proxy(dsn) as running:
+        yield running
+
+
+@pytest.fixture
+async def db(proxy: Proxy) -> AsyncIterator[Database]:
+    """A pool whose connections all exist and have nothing to do."""
+    async with opened(proxy, STATEMENT_TIMEOUT) as database:
+        yield database
+
+
+@asynccontextmanager
+async def opened(proxy: Proxy, statement_timeout: float) -> AsyncIterator[Database]:
+    options = DatabaseOptions(
+        dsn=lambda: proxy.dsn, pool_max=POOL_MAX, statement_timeout=statement_timeout
+    )
+    database = Database(options)
+    await database.probe(accept_anything)
+    await database.open()
+    await use_all_connections(database)
+    yield database
+    await database.close(1.0)
+
+
+async def accept_anything(_conn: psycopg.AsyncConnection[object]) -> None:
+    """The schema is not the matter here."""
+
+
+async def use_all_connections(database: Database) -> None:
+    async with asyncio.TaskGroup() as group:
+        for _ in range(POOL_MAX):
+            group.create_task(database.fetch(b"SELECT pg_sleep(0.2)"))
+
+
+async def test_a_broken_connection_costs_one_call_even_if_the_others_are_silent(
+    db: Database, proxy: Proxy
+) -> None:
+    # Asking the others whether they live would hang, and lose those that are never asked.
+    for _ in range(POOL_MAX):
+        began = time.monotonic()
+        lost = proxy.lose_answer(b"doomed")
+        doomed = asyncio.create_task(db.fetch(b"SELECT 'doomed', pg_sleep(0.2)"))
+        await asyncio.sleep(0.1)
+        proxy.freeze(newcomers=False)
+        with pytest.raises(psycopg.OperationalError):
+            await doomed
+        assert lost.is_set()
+        assert time.monotonic() - began < 1.0
+        await use_all_connections(db)
+
+
+async def test_one_silent_connection_is_reason_enough_to_replace_them_all(
+    db: Database, proxy: Proxy
+) -> None:
+    proxy.freeze(newcomers=False)
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        await db.fetch(b"SELECT 1")
+    assert time.monotonic() - began < LIMIT + 0.5
+    assert await db.fetch(b"SELECT 1") == [(1,)]
+    assert time.monotonic() - began < LIMIT + 1.0
+
+
+async def test_every_call_ends_within_the_limit_while_nothing_answers(
+    db: Database, proxy: Proxy
+) -> None:
+    proxy.freeze()
+
+    async def call() -> float:
+        began = time.monotonic()
+        with pytest.raises(DATABASE_ERRORS):
+            await db.fetch(b"SELECT 1")
+        return time.monotonic() - began
+
+    assert max(await asyncio.gather(*(call() for _ in range(2 * POOL_MAX)))) < LIMIT + 0.5
+
+
+async def test_a_server_that_is_back_is_noticed_within_three_seconds(proxy: Proxy) -> None:
+    async with opened(proxy, 5.0) as db:
+        proxy.refuse()
+        with pytest.raises(DATABASE_ERRORS):
+            await db.fetch(b"SELECT 1")
+        # The worst case is a call that has to find out first that the pool has given up.
+        hopeless = asyncio.create_task(db.fetch(b"SELECT 1"))
+        await asyncio.sleep(1.0)
+        proxy.accept()
+        began = time.monotonic()
+        with pytest.raises(DATABASE_ERRORS):
+            await hopeless
+        await db.fetch(b"SELECT 1")
+        assert time.monotonic() - began < 3.0
