@@ -89,6 +89,21 @@ async def test_what_is_handed_back_keeps_its_place_in_the_order(
     assert row(conn, number)["available_at"] == before
 
 
+async def test_the_reason_of_the_last_failure_stays_until_the_message_is_done(
+    db: Database, conn: psycopg.Connection
+) -> None:
+    number = insert(conn)
+    stories: list[tuple[Transition, str | None]] = [
+        (Retry(0.0, "busy"), "busy"),
+        (Release(), "busy"),
+        (Finish(), None),
+    ]
+    for transition, told in stories:
+        [message] = await claimed(db)
+        await finalize(db, [settled(message, transition)], retried=False)
+        assert row(conn, number)["last_error"] == told
+
+
 async def test_an_ordered_message_that_is_buried_still_blocks_its_lane(
     db: Database, conn: psycopg.Connection
 ) -> None:

@@ -46,7 +46,7 @@ UPDATE outbox AS o
        lease_until   = NULL,
        reclaims      = 0,
        attempts      = o.attempts - d.refund,
-       last_error    = d.error,
+       last_error    = CASE WHEN d.status <> 'done' THEN coalesce(d.error, o.last_error) END,
        available_at  = coalesce(now() + d.delay * interval '1 second', o.available_at),
        pending_since = CASE WHEN d.status = 'pending' THEN o.pending_since END,
        done_at       = CASE WHEN d.status = 'done'
