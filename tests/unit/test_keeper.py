@@ -245,6 +245,16 @@ async def test_what_is_only_waiting_to_be_written_is_neither_late_nor_hung(kept:
     assert kept.events.all == []
 
 
+@pytest.mark.parametrize(("lease", "interval"), [(3.0, 1.0), (5.0, 1.5), (30.0, 10.0)])
+def test_no_lease_that_settings_accept_is_given_up_before_its_first_renewal(
+    lease: float, interval: float
+) -> None:
+    keeper = Keeper(cast("Database", None), InFlight(1), Events(), lease=lease, interval=interval)
+    youngest_not_renewed, until_next = interval / 2, interval
+    left = lease - youngest_not_renewed - until_next
+    assert left > keeper.margin + module.WATCH_SECONDS
+
+
 def test_the_shipped_lease_outlives_two_renewals_and_the_margin_of_the_fence() -> None:
     options = DispatchOptions(owner="a")
     after_two_failed_renewals = options.lease - 2 * options.renew

@@ -238,6 +238,8 @@ def dispatch_options(settings: Settings) -> DispatchOptions:
         max_in_flight=settings.max_in_flight,
         lease=settings.lease.duration,
         renew=settings.lease.renew,
+        # Short beside the lease that a dead worker's messages have waited for already.
+        reclaim_interval=min(5.0, settings.lease.duration / 6),
         retention=timedelta(days=settings.retention.days),
         retry_unclassified=settings.on_unclassified == "retry",
     )

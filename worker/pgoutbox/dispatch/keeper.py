@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 0.1
 """How precisely a publish timeout is kept."""
 FENCE_MARGIN = 2.0
-"""A publish is cancelled this long before the lease that could not be confirmed ends."""
+"""A publish is cancelled this long before a lease ends that could not be confirmed: two seconds,
+or a tenth of a short lease."""
 HUNG_AFTER = 5.0
 """Seconds that a publisher has to end after its timeout cancelled it."""
 
@@ -44,6 +45,7 @@ class Keeper:
         self._emit = emit
         self._lease = lease
         self._interval = interval
+        self.margin = min(FENCE_MARGIN, lease / 10)
 
     async def renew_forever(self) -> None:
         """One renewal an interval; a failed one is tried again until it works."""
@@ -97,7 +99,7 @@ class Keeper:
                     self._give_up(flight, limit + HUNG_AFTER)
                 elif now - flight.started > limit and flight.verdict is None:
                     flight.cancel(RetryableFailure(f"no answer within {limit:g} s"))
-            self._fence([f for f in publishing if f.lease_ends - FENCE_MARGIN <= now])
+            self._fence([f for f in publishing if f.lease_ends - self.margin <= now])
 
     def _fence(self, flights: list[Flight]) -> None:
         unconfirmed = [flight for flight in flights if flight.verdict is None]

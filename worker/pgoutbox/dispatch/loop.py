@@ -43,6 +43,7 @@ class DispatchOptions:
     lease: float = 30.0
     renew: float = 10.0
     reclaim_interval: float = 5.0
+    """How late an expired lease may be noticed."""
     reap_interval: float = 10.0
     heartbeat_interval: float = 10.0
     prune_interval: float = 60.0
