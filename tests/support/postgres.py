@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
 from pgoutbox.database.migrate import apply
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
 
 # Tests neither survive a crash of the machine nor wait for its disk.
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}

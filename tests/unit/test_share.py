@@ -73,7 +73,7 @@ def single_slots(small: int) -> list[dict[str, int]]:
     grants = []
     for n in range(40):
         assert in_flight.free(destinations, 0.0) == {}
-        in_flight.release([n % 10])
+        in_flight.release([a_message(id=n % 10)])
         grants.append(in_flight.free(destinations, 0.0))
         in_flight.take([a_message(id=n % 10, destination="busy")], 0.0, 0.0)
     return grants
@@ -109,7 +109,7 @@ def test_slots_never_exceed_the_concurrency_of_a_destination_nor_the_worker(
             ended = data.draw(st.integers(0, publishing[name]))
             in_flight.landed(name, ended)
             publishing[name] -= ended
-        mine = [flight.message.id for flight in in_flight]
+        mine = [flight.message for flight in in_flight]
         in_flight.release(mine[: data.draw(st.integers(0, len(mine)))])
 
 
