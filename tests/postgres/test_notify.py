@@ -1,0 +1,198 @@
+"""Being woken, and finding what nobody woke us for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from pgoutbox.dispatch import listen, wakeup
+from pgoutbox.dispatch.wakeup import LOUD_RATE, Wakeup
+from pgoutbox.events import WakeupModeChanged
+from tests.support.dispatching import Scripted, dispatching, to, until_true
+from tests.support.outbox_rows import insert
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NEVER = 60.0
+WANTED = b"SELECT wanted FROM outbox_wakeup"
+NOT_WANTED = b"SELECT NOT wanted FROM outbox_wakeup"
+
+
+@pytest.fixture
+def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is not woken sleeps for longer than any test."""
+    monkeypatch.setattr(wakeup, "FIRST_INTERVAL", NEVER)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listen, "KEEPALIVE_SECONDS", 0.05)
+    monkeypatch.setattr(listen, "RECONNECT_SECONDS", 0.05)
+    monkeypatch.setattr(listen, "SELF_TEST_SECONDS", 0.3)
+
+
+@pytest.fixture
+def ear(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    """Hears what producers notify."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("LISTEN outbox")
+        yield connection
+
+
+def heard(ear: psycopg.Connection[Any], conn: psycopg.Connection[Any]) -> list[str]:
+    """The destinations that were notified until now; a marker follows them."""
+    conn.execute("NOTIFY outbox, 'marker'")
+    payloads: list[str] = []
+    for notification in ear.notifies(timeout=10):
+        if notification.payload == "marker":
+            return payloads
+        if not notification.payload.startswith("self-test"):
+            payloads.append(notification.payload)
+    raise AssertionError("the marker never came")
+
+
+@pytest.mark.usefixtures("no_polling")
+async def test_a_worker_without_work_asks_to_be_woken_and_then_is(
+    dsn: str, conn: psycopg.Connection, ear: psycopg.Connection[Any]
+) -> None:
+    async with dispatching(dsn, to(Scripted()), listen=True, max_interval=NEVER) as running:
+        [mode] = await running.events.seen(WakeupModeChanged)
+        assert mode.mode == "notify"
+        await until_true(conn, WANTED)
+        insert(conn)
+        await running.events.finished(1)
+        assert heard(ear, conn) == ["default"]
+
+
+@pytest.mark.usefixtures("no_polling")
+async def test_a_message_that_is_committed_while_the_worker_asks_is_not_slept_through(
+    dsn: str, conn: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switch = Wakeup.switch
+
+    async def slip_in_before(self: Wakeup, db: Any) -> bool:
+        if self._wanted is not True and self._listening and not slipped:
+            slipped.append(insert(conn))
+        return await switch(self, db)
+
+    slipped: list[int] = []
+    monkeypatch.setattr(Wakeup, "switch", slip_in_before)
+    async with dispatching(dsn, to(Scripted()), listen=True, max_interval=NEVER) as running:
+        [settled] = await running.events.finished(1)
+    assert [settled.message.id] == slipped
+
+
+async def test_notifications_that_come_too_often_are_switched_off_and_work_goes_on(
+    dsn: str, conn: psycopg.Connection, ear: psycopg.Connection[Any]
+) -> None:
+    async with dispatching(dsn, to(Scripted()), listen=True) as running:
+        await until_true(conn, WANTED)
+        running.wakeup._notifications.per_second = LOUD_RATE + 1
+        running.wakeup._notifications._since += NEVER
+        running.wakeup.ring()
+        await until_true(conn, NOT_WANTED)
+        heard(ear, conn)
+        insert(conn)
+        await running.events.finished(1)
+        assert heard(ear, conn) == []
+        running.wakeup._notifications._since -= 2 * NEVER
+        await until_true(conn, WANTED)
+
+
+async def test_polling_finds_what_no_notification_told_of(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    conn.execute("DROP TRIGGER outbox_notify ON outbox")
+    async with dispatching(dsn, to(Scripted()), listen=True) as running:
+        await until_true(conn, WANTED)
+        insert(conn)
+        await running.events.finished(1)
+
+
+async def test_a_worker_that_polls_neither_listens_nor_asks_for_anything(
+    dsn: str, conn: psycopg.Connection, ear: psycopg.Connection[Any]
+) -> None:
+    async with dispatching(dsn, to(Scripted()), listen=False) as running:
+        insert(conn)
+        await running.events.finished(1)
+        assert heard(ear, conn) == []
+        changed = conn.execute("SELECT wanted FROM outbox_wakeup").fetchone()
+        assert changed == (False,)
+        assert running.events.of(WakeupModeChanged) == []
+
+
+@pytest.mark.usefixtures("no_polling")
+async def test_notifications_for_destinations_of_others_wake_nobody(
+    dsn: str, conn: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken: list[None] = []
+    notified = Wakeup.notified
+
+    def counting(self: Wakeup) -> None:
+        woken.append(None)
+        notified(self)
+
+    monkeypatch.setattr(Wakeup, "notified", counting)
+    mine = to(Scripted(), "mine")
+    async with dispatching(dsn, mine, listen=True, max_interval=NEVER) as running:
+        await until_true(conn, WANTED)
+        for destination in ("theirs", "theirs", "mine"):
+            insert(conn, destination=destination)
+        await running.events.finished(1)
+    assert len(woken) == 1
+
+
+@pytest.mark.usefixtures("no_polling", "impatient")
+async def test_a_listening_connection_that_was_cut_is_missed_at_once_and_replaced(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    async with dispatching(dsn, to(Scripted()), listen=True, max_interval=NEVER) as running:
+        await until_true(conn, WANTED)
+        conn.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        modes = await running.events.seen(WakeupModeChanged, count=3)
+        assert [event.mode for event in modes] == ["notify", "poll", "notify"]
+        assert "the listening connection failed" in modes[1].reason
+        insert(conn)
+        await running.events.finished(1)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_connection_on_which_nothing_arrives_is_found_out_and_polled_instead(
+    dsn: str, conn: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listen, "LISTEN", b"SELECT 1")
+    async with dispatching(dsn, to(Scripted()), listen=True) as running:
+        [mode] = await running.events.seen(WakeupModeChanged)
+        insert(conn)
+        await running.events.finished(1)
+    assert mode.mode == "poll"
+    assert "PGOUTBOX_LISTEN_DSN" in mode.reason
+
+
+@pytest.mark.usefixtures("no_polling", "impatient")
+async def test_a_switch_that_somebody_left_off_is_mended_by_whoever_sleeps(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    async with dispatching(dsn, to(Scripted()), listen=True, max_interval=NEVER):
+        await until_true(conn, WANTED)
+        conn.execute("UPDATE outbox_wakeup SET wanted = false")
+        await until_true(conn, WANTED)
+
+
+async def test_an_idle_worker_writes_nothing_while_nothing_changes(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    async with dispatching(dsn, to(Scripted()), listen=True, max_interval=0.01) as running:
+        await until_true(conn, WANTED)
+        before = conn.execute("SELECT xmin::text FROM outbox_wakeup").fetchone()
+        insert(conn)
+        await running.events.finished(1)
+        insert(conn)
+        await running.events.finished(2)
+        assert conn.execute("SELECT xmin::text FROM outbox_wakeup").fetchone() == before
