@@ -292,9 +292,11 @@ def statuses(conn: psycopg.Connection[Any]) -> dict[str, int]:
 
 async def until_true(conn: psycopg.Connection[Any], question: bytes, *values: object) -> None:
     """Return once the database answers the question with true."""
+    await eventually(lambda: conn.execute(question, values).fetchone() == (True,))
+
+
+async def eventually(check: Callable[[], object]) -> None:
+    """Return once ``check`` is true; for what cannot ring a bell."""
     async with asyncio.timeout(PATIENCE):
-        while True:
-            answer = conn.execute(question, values).fetchone()
-            if answer is not None and answer[0] is True:
-                return
+        while not check():
             await asyncio.sleep(0.002)
