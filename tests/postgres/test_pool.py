@@ -87,7 +87,7 @@ async def test_a_statement_ends_at_its_timeout_and_the_connection_lives_on(dsn: 
 
 
 async def test_the_schemas_name_is_taken_letter_by_letter(empty_dsn: str) -> None:
-    with psycopg.connect(empty_dsn) as admin:
+    with psycopg.connect(empty_dsn, autocommit=True) as admin:
         admin.execute('CREATE SCHEMA "Outbox_2"')
         apply(admin, schema="Outbox_2")
     async with database(empty_dsn, schema="Outbox_2") as db:

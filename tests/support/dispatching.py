@@ -298,5 +298,7 @@ async def until_true(conn: psycopg.Connection[Any], question: bytes, *values: ob
 async def eventually(check: Callable[[], object]) -> None:
     """Return once ``check`` is true; for what cannot ring a bell."""
     async with asyncio.timeout(PATIENCE):
-        while not check():
+        while True:
+            if check():
+                return
             await asyncio.sleep(0.002)
