@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from psycopg_pool import PoolTimeout
 
 from pgoutbox.database.pool import DATABASE_ERRORS, Database, DatabaseOptions
 from tests.support.proxy import Proxy
@@ -98,6 +99,16 @@ async def test_every_call_ends_within_the_limit_while_nothing_answers(
         return time.monotonic() - began
 
     assert max(await asyncio.gather(*(call() for _ in range(2 * POOL_MAX)))) < LIMIT + 0.5
+
+
+async def test_a_call_that_finds_no_connection_says_why_there_is_none(
+    db: Database, proxy: Proxy
+) -> None:
+    proxy.refuse()
+    with pytest.raises(psycopg.OperationalError):
+        await db.fetch(b"SELECT 1")
+    with pytest.raises(PoolTimeout, match=r"couldn't get a connection .*; connection failed"):
+        await db.fetch(b"SELECT 1")
 
 
 async def test_a_server_that_is_back_is_noticed_within_three_seconds(proxy: Proxy) -> None:

@@ -18,6 +18,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from pgoutbox.database.connection import reporting
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
@@ -71,6 +73,8 @@ class Database:
         self._options = options
         self._session_settings = options.pooler != "transaction"
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
+        self._refusal = ""
+        """Why the last try to connect failed; empty when it did not."""
 
     @property
     def behind_pooler(self) -> bool:
@@ -97,6 +101,7 @@ class Database:
         """Open the pool, after `probe`. It connects by and by, and again after any outage."""
         self._pool = AsyncConnectionPool(
             conninfo=self._conninfo,
+            connection_class=reporting(self._note_refusal),
             kwargs={
                 "autocommit": True,
                 # Prepared at the first use; never behind a pooler, where the next statement may
@@ -115,6 +120,9 @@ class Database:
 
     def _conninfo(self) -> str:
         return conninfo(self._options, session_settings=self._session_settings)
+
+    def _note_refusal(self, reason: str) -> None:
+        self._refusal = reason
 
     def stats(self) -> Mapping[str, int]:
         """psycopg_pool's counters: pool_size, pool_available, requests_waiting, ..."""
@@ -149,6 +157,8 @@ class Database:
             # Not even the server's own timeout was heard of: nobody is there any more.
             await self._replace_connections()
             raise
+        except PoolTimeout as error:
+            raise PoolTimeout("; ".join(filter(None, (str(error), self._refusal)))) from None
 
     async def _replace_connections(self) -> None:
         """Let every connection be made anew: what has befallen one has mostly befallen all.

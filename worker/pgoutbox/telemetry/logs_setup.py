@@ -43,6 +43,8 @@ def configure(
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
+    # It warns of every try to connect; the statement that fails for it says why, and not as often.
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 
 def _for_people(log_format: LogFormat, out: TextIO) -> bool:
