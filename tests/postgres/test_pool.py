@@ -29,6 +29,8 @@ SHOW = {
         "search_path",
         "statement_timeout",
         "plan_cache_mode",
+        "enable_seqscan",
+        "enable_bitmapscan",
         "jit",
         "default_transaction_isolation",
         "application_name",
@@ -46,6 +48,8 @@ async def test_every_connection_has_the_settings_that_the_plans_rely_on(dsn: str
         assert await shown(db, "search_path") == '"public", pg_temp'
         assert await shown(db, "statement_timeout") == "1500ms"
         assert await shown(db, "plan_cache_mode") == "force_custom_plan"
+        assert await shown(db, "enable_seqscan") == "off"
+        assert await shown(db, "enable_bitmapscan") == "off"
         assert await shown(db, "jit") == "off"
         assert await shown(db, "application_name") == "pgoutbox w-0"
 
@@ -71,6 +75,8 @@ async def test_behind_a_pooler_each_statement_brings_its_settings_and_leaves_non
         assert await shown(db, "search_path") == '"public", pg_temp'
         assert await shown(db, "statement_timeout") == "1500ms"
         assert await shown(db, "plan_cache_mode") == "force_custom_plan"
+        assert await shown(db, "enable_seqscan") == "off"
+        assert await shown(db, "enable_bitmapscan") == "off"
         assert db._pool is not None
         async with db._pool.connection() as conn:
             left = await (await conn.execute("SHOW plan_cache_mode")).fetchone()
