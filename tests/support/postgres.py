@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import uuid
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +18,8 @@ from pgoutbox.database.migrate import apply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+
+    from testcontainers.community.postgres import PostgresContainer
 
 # Tests neither survive a crash of the machine nor wait for its disk.
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
@@ -32,11 +37,11 @@ def server_dsn() -> Iterator[str]:
     if given := os.environ.get("PGOUTBOX_TEST_DSN"):
         yield given
         return
-    if Path("/var/run/docker.sock").exists() or "DOCKER_HOST" in os.environ:
-        container = _container()
-        if container is not None:
-            yield from container
-            return
+    container = _container()
+    if container is not None:
+        yield container.get_connection_url()
+        container.stop()
+        return
     from pgoutbox.demo.embedded import EmbeddedServer  # noqa: PLC0415 - imports an extra
 
     server = EmbeddedServer(settings=FAST)
@@ -47,23 +52,19 @@ def server_dsn() -> Iterator[str]:
         server.remove()
 
 
-def _container() -> Iterator[str] | None:
-    """A generator around a running container, or None where Docker or the image is out of reach."""
-    from docker.errors import DockerException  # noqa: PLC0415
-    from testcontainers.postgres import PostgresContainer  # noqa: PLC0415
-
-    try:
-        container = PostgresContainer("postgres:17", driver=None).start()
-    except (DockerException, OSError):
+def _container() -> PostgresContainer | None:
+    """A running container, or None where Docker or the image is out of reach."""
+    if not (Path("/var/run/docker.sock").exists() or "DOCKER_HOST" in os.environ):
         return None
+    from docker.errors import DockerException  # noqa: PLC0415 - slow, and mostly not needed
+    from testcontainers.community.postgres import PostgresContainer  # noqa: PLC0415
 
-    def running() -> Iterator[str]:
-        try:
-            yield container.get_connection_url()
-        finally:
-            container.stop()
-
-    return running()
+    with contextlib.suppress(DockerException, OSError):
+        return PostgresContainer("postgres:17", driver=None).start()
+    # Its client leaves the socket of an engine that does not answer to the garbage collector.
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        gc.collect()
+    return None
 
 
 @pytest.fixture(scope="session")
