@@ -175,6 +175,33 @@ async def test_the_only_worker_retakes_what_its_former_life_held_once_the_lease_
     assert publisher.taken[-1].attempts == 2
 
 
+async def test_a_worker_publishes_one_suspect_at_a_time_while_others_pass(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    """Messages that were there when two workers died, one after the other."""
+    fill(conn, 3, status="'processing'", lease_owner="'x'", lease_until="now()", reclaims="1")
+    suspects = {number for (number,) in conn.execute("SELECT id FROM outbox").fetchall()}
+    expire(conn)
+    enough = asyncio.Event()
+    at_once: list[int] = []
+
+    async def script(message: ClaimedMessage) -> None:
+        if message.id in suspects:
+            held = {flight.message.id for flight in running.dispatcher.in_flight}
+            at_once.append(len(held & suspects))
+            await enough.wait()
+
+    publisher = Scripted(script)
+    async with dispatching(dsn, to(publisher), reclaim_interval=0.01) as running:
+        await publisher.until(lambda: publisher.running)
+        for count in range(1, 11):
+            fill(conn, 10)
+            await running.events.finished(10 * count)
+        enough.set()
+        await running.events.finished(103)
+    assert at_once == [1, 1, 1]
+
+
 async def test_a_hundred_publishes_share_one_connection_and_are_written_in_groups(
     dsn: str, conn: psycopg.Connection
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -23,6 +24,7 @@ from pgoutbox.events import (
 )
 from pgoutbox.outcome import RetryableFailure
 from tests.support.dispatching import (
+    NO_PATIENCE,
     Scripted,
     dispatching,
     expire,
@@ -30,11 +32,21 @@ from tests.support.dispatching import (
     row,
     statuses,
     to,
+    until_true,
 )
 from tests.support.outbox_rows import fill, insert
 
 if TYPE_CHECKING:
     from pgoutbox.message import ClaimedMessage
+
+
+CLAIM_WAITS = b"""
+SELECT count(*) > 0
+  FROM pg_stat_activity
+ WHERE datname = current_database()
+   AND wait_event_type = 'Lock'
+   AND query LIKE '%picked%'
+"""
 
 
 def cut_all_connections(conn: psycopg.Connection[Any]) -> None:
@@ -75,6 +87,23 @@ async def test_a_publish_that_outlasts_its_lease_by_far_is_renewed_and_happens_o
     assert (row(conn, number)["status"], row(conn, number)["attempts"]) == ("done", 1)
 
 
+async def test_a_lease_is_counted_from_before_the_claim_was_sent(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    publisher = Scripted(hang)
+    async with dispatching(dsn, to(publisher), lease=30.0, times=NO_PATIENCE) as running:
+        running.dispatcher._next_reclaim = float("inf")
+        with psycopg.connect(dsn) as other:
+            other.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
+            insert(other)
+            await until_true(conn, CLAIM_WAITS)
+            not_before = time.monotonic()
+            other.commit()
+        await publisher.until(lambda: publisher.running)
+        [flight] = running.dispatcher.in_flight
+        assert flight.lease_ends <= not_before + 30.0
+
+
 async def test_a_publish_whose_lease_is_lost_is_cancelled_and_writes_nothing(
     dsn: str, conn: psycopg.Connection
 ) -> None:
@@ -107,7 +136,7 @@ async def test_a_publish_whose_lease_cannot_be_confirmed_is_cancelled_before_it_
     number = insert(conn)
     monkeypatch.setattr(Database, "fetch", failing(Database.fetch, RENEW))
     publisher = Scripted(hang)
-    async with dispatching(dsn, to(publisher), lease=1.0, renew=0.2) as running:
+    async with dispatching(dsn, to(publisher), lease=1.0, renew=0.2, times=NO_PATIENCE) as running:
         await running.events.seen(LeaseUnconfirmed)
         [settled, *_] = await running.events.finished(1)
         assert isinstance(settled.outcome, RetryableFailure)

@@ -13,6 +13,7 @@ from pgoutbox.errors import DestinationUnavailable
 from pgoutbox.outcome import RetryableFailure, Unavailable
 from tests.support.dispatching import (
     AT_ONCE,
+    NO_PATIENCE,
     Events,
     Scripted,
     dispatching,
@@ -59,12 +60,26 @@ async def test_a_destination_that_hangs_keeps_its_slots_and_nobody_elses(
         fill(conn, 100, destination=f"'{name}'")
     hung, good = Scripted(hang), Scripted()
     async with dispatching(
-        dsn, to(hung, "hung", concurrency=2), to(good, "good"), max_in_flight=10
+        dsn, to(hung, "hung", concurrency=2), to(good, "good"), max_in_flight=10, times=NO_PATIENCE
     ) as running:
         await running.events.until(lambda: len(of(running.events, "good")) == 100)
         assert (hung.running, len(hung.begun)) == (2, 2)
         insert(conn, destination="good")
         await running.events.until(lambda: len(of(running.events, "good")) == 101)
+
+
+async def test_what_hangs_in_one_worker_holds_up_no_other_worker(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    fill(conn, 2)
+    hung, good = Scripted(hang), Scripted()
+    async with dispatching(dsn, to(hung, concurrency=2), owner="w-0", times=NO_PATIENCE):
+        await hung.until(lambda: hung.running == 2)
+        async with dispatching(dsn, to(good), owner="w-1") as running:
+            fill(conn, 50)
+            await running.events.finished(50)
+    assert len(good.taken) == 50
+    assert len(hung.begun) == 2
 
 
 async def test_a_publish_that_hangs_ends_at_its_timeout_and_spends_its_attempts(

@@ -6,8 +6,8 @@ import psycopg
 
 from pgoutbox.dispatch.sweep import prune
 from pgoutbox.events import Pruned
-from tests.support.dispatching import Scripted, database, dispatching, statuses, to
-from tests.support.outbox_rows import fill
+from tests.support.dispatching import Scripted, database, dispatching, statuses, to, until_true
+from tests.support.outbox_rows import fill, insert
 
 WEEK = timedelta(days=7)
 OLD = {"done_at": "now() - interval '8 days'", "pending_since": "NULL"}
@@ -53,3 +53,17 @@ async def test_any_worker_prunes_while_it_runs(dsn: str, conn: psycopg.Connectio
             lambda: sum(event.count for event in running.events.of(Pruned)) >= 2500
         )
     assert statuses(conn) == {"dead": 1}
+
+
+async def test_a_repeat_after_delivery_and_pruning_carries_the_same_message_id(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    publisher = Scripted()
+    async with dispatching(dsn, to(publisher)) as running:
+        for _ in range(2):
+            insert(conn, dedup_key="order-7 paid")
+            await until_true(conn, b"SELECT bool_and(status = 'done') FROM outbox")
+            assert await prune(running.db, keep=timedelta(seconds=-1), limit=10) == 1
+    first, second = publisher.taken
+    assert first.id != second.id
+    assert first.message_id == second.message_id

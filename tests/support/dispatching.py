@@ -44,6 +44,8 @@ a_message = make_message
 # Every retry is due at once, so that no test waits for a backoff.
 AT_ONCE = RetryPolicy(base=0.0, cap=0.0, max_attempts=3)
 SHORT_DRAIN = DrainTimes(grace=6.0, soft=2.0, cancel=0.5, release=0.5, flush=0.1, margin=0.5)
+# For tests that end while a publisher hangs.
+NO_PATIENCE = DrainTimes(grace=6.0, soft=0.0, cancel=0.5, release=0.5, flush=0.1, margin=0.5)
 
 
 class Watched:
@@ -292,7 +294,7 @@ def statuses(conn: psycopg.Connection[Any]) -> dict[str, int]:
 
 async def until_true(conn: psycopg.Connection[Any], question: bytes, *values: object) -> None:
     """Return once the database answers the question with true."""
-    await eventually(lambda: conn.execute(question, values).fetchone() == (True,))
+    await eventually(lambda: conn.execute(question, values or None).fetchone() == (True,))
 
 
 async def eventually(check: Callable[[], object]) -> None:
