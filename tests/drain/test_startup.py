@@ -61,6 +61,16 @@ def test_a_signal_ends_a_worker_that_has_not_reached_its_database_yet(dsn: str) 
                 assert worker.events("worker started") == []
 
 
+def test_a_signal_ends_a_worker_whose_publisher_does_not_open(dsn: str, publishers: Path) -> None:
+    with WorkerProcess(dsn, "stubborn://opening").with_path(publishers).start() as worker:
+        worker.wait_for("opening")
+        assert (worker.get("/livez"), worker.get("/readyz")) == (200, 503)
+        code, seconds = worker.stop()
+
+    assert code == 0
+    assert seconds < 2.0
+
+
 def test_a_connection_that_hangs_during_the_start_is_given_up_and_tried_again(dsn: str) -> None:
     with Proxy(dsn) as proxy, WorkerProcess(proxy.dsn, "noop://") as worker:
         asked = proxy.freeze_at(b"SHOW plan_cache_mode")

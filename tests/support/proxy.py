@@ -28,7 +28,7 @@ class Requests:
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._typed = False
-        self._prepared: dict[bytes, bytes] = {}
+        self.prepared: dict[bytes, bytes] = {}
         self._bound = b""
 
     def executed(self, chunk: bytes) -> Iterator[bytes]:
@@ -38,9 +38,9 @@ class Requests:
             kind, body = message
             if kind == b"P":
                 name, text, _ = body.split(b"\0", 2)
-                self._prepared[name] = text
+                self.prepared[name] = text
             elif kind == b"B":
-                self._bound = self._prepared.get(body.split(b"\0", 2)[1], b"")
+                self._bound = self.prepared.get(body.split(b"\0", 2)[1], b"")
             elif kind == b"E":
                 yield self._bound
             elif kind == b"Q":
@@ -69,6 +69,7 @@ class Link:
         self.flowing.set()
         self.losing = False
         self.writers: list[asyncio.StreamWriter] = []
+        self.task: asyncio.Task[None] | None = None
 
     def close(self) -> None:
         """End both sides in an orderly way."""
@@ -93,6 +94,8 @@ class Proxy:
         """How often somebody connected, refused or not."""
         self.statements: Counter[bytes] = Counter()
         """Executions by the statement's text."""
+        self.prepared: set[bytes] = set()
+        """Statements that were prepared under a name."""
         self._given = conninfo_to_dict(dsn)
         self._links: set[Link] = set()
         self._accepting = True
@@ -185,21 +188,24 @@ class Proxy:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _stop(self) -> None:
         assert self._server is not None
         self._server.close()
-        writers = [writer for link in self._links for writer in link.writers]
+        await asyncio.sleep(0.05)  # whoever was just let in
+        links = list(self._links)
         self._cut()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
+        tasks = [link.task for link in links if link.task is not None]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.gather(*(w.wait_closed() for w in writers), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        closed = (writer.wait_closed() for link in links for writer in link.writers)
+        await asyncio.gather(*closed, return_exceptions=True)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # At once, so that no connection goes unnoticed when we stop.
         self.connections += 1
         link = Link()
         link.writers.append(writer)
@@ -209,6 +215,11 @@ class Proxy:
         if self._frozen:
             link.flowing.clear()
         self._links.add(link)
+        link.task = self._loop.create_task(self._serve(link, reader, writer))
+
+    async def _serve(
+        self, link: Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
             await link.flowing.wait()
             with suppress(OSError):
@@ -218,8 +229,6 @@ class Proxy:
                     self._forward_requests(link, reader, server_writer),
                     self._forward_answers(link, server_reader, writer),
                 )
-        except asyncio.CancelledError:
-            return  # only at the end, and nobody waits for it
         finally:
             link.close()
             self._links.discard(link)
@@ -239,6 +248,7 @@ class Proxy:
             for text in requests.executed(chunk):
                 self.statements[text] += 1
                 self._act_on(link, text)
+            self.prepared.update(text for name, text in requests.prepared.items() if name)
             await link.flowing.wait()
             writer.write(chunk)
             await writer.drain()

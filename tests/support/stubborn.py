@@ -27,9 +27,6 @@ class Stubborn:
             case "deaf":
                 while True:
                     await shrug_off_one_cancellation()
-            case "hard-of-hearing":
-                await shrug_off_one_cancellation()
-                await asyncio.Event().wait()
             case "blocking":
                 time.sleep(3600)  # noqa: ASYNC251 - the point of it
             case "native":
@@ -64,8 +61,13 @@ def block_in_native_code() -> None:
 
 
 async def open_stubborn(url: str, /, *, options: PublisherOptions) -> Stubborn:  # noqa: ARG001
-    """The factory that the entry point names."""
-    return Stubborn(url.partition("://")[2])
+    """The factory that the entry point names. It never comes back from ``stubborn://opening``."""
+    manner = url.partition("://")[2]
+    if manner == "opening":
+        say("opening")
+        await shrug_off_one_cancellation()
+        await asyncio.Event().wait()
+    return Stubborn(manner)
 
 
 def say(event: str, **fields: object) -> None:
