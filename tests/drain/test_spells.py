@@ -54,7 +54,9 @@ def test_an_idle_worker_asks_twice_a_second_at_most(spells: Spells) -> None:
 
 
 def idle(dsn: str) -> None:
-    with Proxy(dsn) as proxy, WorkerProcess(proxy.dsn, "noop://").started() as worker:
+    # Expired leases are looked for the less often, the longer a lease is.
+    default = {"LEASE__DURATION": "30", "LEASE__RENEW": "10"}
+    with Proxy(dsn) as proxy, WorkerProcess(proxy.dsn, "noop://", **default).started() as worker:
         worker.wait_for("wakeup mode", mode="notify")
         time.sleep(1.0)  # the first rounds of everything
         statements, cpu = proxy.executions(), worker.cpu_seconds()
