@@ -97,10 +97,12 @@ def test_a_publisher_that_ignores_its_cancellation_delays_the_exit_by_the_cancel
 def test_a_publisher_that_blocks_the_event_loop_is_ended_by_force_before_the_grace_is_over(
     endings: Mapping[str, Ending], manner: str
 ) -> None:
-    (code, seconds), left, _ = endings[manner]
+    (code, seconds), left, worker = endings[manner]
     assert code == 1
     assert seconds < GRACE
     assert left == [("processing", 1, 1)] * 3
+    (line,) = worker.events("drain stuck and ended by force")
+    assert "await publisher.publish(" in line["stack"]
 
 
 def test_a_publisher_that_cannot_be_closed_costs_no_more_than_its_step(

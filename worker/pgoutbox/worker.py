@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import threading
 import time
 import uuid
 from contextlib import suppress
@@ -28,6 +25,7 @@ from pgoutbox.dispatch.wakeup import Wakeup
 from pgoutbox.errors import MigrationError
 from pgoutbox.events import DatabaseFailed, DrainStarted
 from pgoutbox.publisher import PublisherOptions
+from pgoutbox.signals import Signals
 from pgoutbox.telemetry.logs import Logs
 from pgoutbox.telemetry.metrics import Metrics
 from pgoutbox.telemetry.probes import Probes
@@ -50,48 +48,6 @@ class Open(Protocol):
     ) -> Publisher | BatchPublisher:
         """As `pgoutbox.destinations.registry.open_publisher`."""
         ...
-
-
-STOPPING = (signal.SIGTERM, signal.SIGINT)
-
-HARD_EXIT_MARGIN = 1.0
-"""Seconds before the platform's own kill when a drain that is stuck ends by force."""
-
-
-class Signals:
-    """The first SIGTERM or SIGINT starts the drain's clock; further ones change nothing.
-
-    A thread of its own waits for them: the event loop hears of nothing while a publisher blocks
-    it, and Python's own handlers have no turn while it does so in native code.
-    """
-
-    def __init__(self, grace: float) -> None:
-        self.received = asyncio.Event()
-        self.name = ""
-        self.began = 0.0
-        self._hard = threading.Timer(max(grace - HARD_EXIT_MARGIN, 0.0), os._exit, (1,))
-        self._hard.daemon = True
-
-    def install(self) -> None:
-        """Take over from the command line's early handlers, for the rest of the process."""
-        loop = asyncio.get_running_loop()
-        # Blocked here and in every thread to come, so that they reach the one that waits. A
-        # thread that was there before may still catch one, and Python hands it to the main thread.
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-        for number in STOPPING:
-            signal.signal(number, lambda caught, _frame: self._receive(loop, caught))
-        threading.Thread(target=self._watch, args=(loop,), name="signals", daemon=True).start()
-
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._receive(loop, signal.sigwait(STOPPING))
-
-    def _receive(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
-        if self.name:
-            return
-        self.name = signal.Signals(number).name
-        self.began = time.monotonic()
-        self._hard.start()
-        loop.call_soon_threadsafe(self.received.set)
 
 
 class Worker:
