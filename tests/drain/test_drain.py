@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.support.observing import (
+from tests.support.observing import (, eventually
     CLAIM,
     FINALIZE,
     RECLAIM,
@@ -61,6 +61,8 @@ def test_publishes_that_run_at_the_signal_end_in_peace_and_nothing_new_begins(
         receiver.until_arrived(10)
         worker.signal().wait_for("drain started")
         assert (worker.get("/livez"), worker.get("/readyz")) == (200, 503)
+        query = "SELECT FROM outbox_workers WHERE state = 'draining' AND busy = 10"
+        eventually(lambda: conn.execute(query).rowcount == 1, "a heartbeat that tells of the drain")
         fill(conn, 5)
         # A second signal, of either kind, neither hastens nor delays anything.
         code, seconds = worker.signal().signal(signal.SIGINT).exit()

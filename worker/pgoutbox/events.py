@@ -112,6 +112,12 @@ class DatabaseFailed:
 
     doing: str
     error: str
+    """On one line."""
+
+    @classmethod
+    def because(cls, doing: str, error: BaseException) -> DatabaseFailed:
+        """From an exception; libpq writes its messages on several lines."""
+        return cls(doing, "; ".join(line.strip() for line in str(error).splitlines()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ class Worker:
                 await db.probe(self._verify)
                 await db.open()
             except (*DATABASE_ERRORS, MigrationError) as error:
-                self._emit(DatabaseFailed("connect", str(error).strip()))
+                self._emit(DatabaseFailed.because("connect", error))
                 await backoff.pause()
             else:
                 return db

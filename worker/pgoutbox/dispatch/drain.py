@@ -18,7 +18,7 @@ from pgoutbox.events import DrainEnded, DrainStarted
 from pgoutbox.outcome import Interrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from pgoutbox.dispatch.loop import Dispatcher
     from pgoutbox.dispatch.tasks import Background
@@ -45,6 +45,7 @@ class Deadline:
     """Seconds that are left, by step."""
 
     def __init__(self, times: DrainTimes, began: float) -> None:
+        self.times = times
         self.began = began
         self._end = began + times.grace - times.margin
 
@@ -62,7 +63,7 @@ async def drain(
     dispatcher: Dispatcher,
     background: Background,
     claiming: asyncio.Task[None],
-    times: DrainTimes,
+    heartbeat: Callable[[], Coroutine[Any, Any, None]],
     deadline: Deadline,
 ) -> None:
     """Put the dispatcher to rest after `Dispatcher.request_stop`. Never raises.
@@ -74,13 +75,14 @@ async def drain(
     dispatcher.emit(DrainStarted(reason, len(dispatcher.in_flight)))
 
     # 1. No new claim. The one under way is awaited, not cancelled, and hands back what it brings.
-    await background.cancel("listen", "sweep", seconds=deadline.within(1.0))
+    await background.cancel("listen", seconds=deadline.within(1.0))
+    telling = asyncio.ensure_future(attempt(heartbeat(), deadline.within(1.0)))
 
     # 2. and 3. What is being published may end by itself; then it is cancelled.
-    await _end_publishes(dispatcher, claiming, times, deadline)
+    await _end_publishes(dispatcher, {claiming, telling}, deadline)
 
     # 4. Everything that was decided is written. With a dead database: tried until flush is due.
-    left = deadline.within(times.grace) - times.flush
+    left = deadline.within(deadline.times.grace) - deadline.times.flush
     await attempt(dispatcher.finalizer.idle(), max(left, 0.0))
     dispatcher.emit(
         DrainEnded(
@@ -94,27 +96,29 @@ async def drain(
 
     # 5. Say goodbye, close the publishers and the pool.
     await background.cancel(seconds=deadline.within(1.0))
-    await _close(dispatcher, times, deadline)
+    await _close(dispatcher, deadline)
 
 
 async def _end_publishes(
-    dispatcher: Dispatcher, claiming: asyncio.Task[None], times: DrainTimes, deadline: Deadline
+    dispatcher: Dispatcher, others: set[asyncio.Task[None]], deadline: Deadline
 ) -> None:
-    publishing = asyncio.ensure_future(dispatcher.deliverer.ended())
-    await asyncio.wait({publishing, claiming}, timeout=deadline.within(times.soft))
+    times = deadline.times
+    waited = {asyncio.ensure_future(dispatcher.deliverer.ended()), *others}
+    await asyncio.wait(waited, timeout=deadline.within(times.soft))
     # Nobody knows whether these arrived, so their attempt stays spent.
     for flight in dispatcher.in_flight:
         if not flight.settled:
             flight.cancel(Interrupted())
-    await asyncio.wait({publishing, claiming}, timeout=deadline.within(times.cancel))
+    await asyncio.wait(waited, timeout=deadline.within(times.cancel))
 
 
-async def _close(dispatcher: Dispatcher, times: DrainTimes, deadline: Deadline) -> None:
+async def _close(dispatcher: Dispatcher, deadline: Deadline) -> None:
+    release = deadline.times.release
     goodbye = {"incarnation": dispatcher.options.incarnation}
     await attempt(dispatcher.db.execute(FAREWELL, goodbye), deadline.within(1.0))
     closing = (d.publisher.close() for d in dispatcher.destinations.values())
-    await attempt(asyncio.gather(*closing, return_exceptions=True), deadline.within(times.release))
-    await attempt(dispatcher.db.close(1.0), deadline.within(times.release))
+    await attempt(asyncio.gather(*closing, return_exceptions=True), deadline.within(release))
+    await attempt(dispatcher.db.close(1.0), deadline.within(release))
 
 
 async def attempt(step: Coroutine[Any, Any, Any] | asyncio.Future[Any], seconds: float) -> None:

@@ -66,5 +66,5 @@ class Finalizer:
                 return await finalize(self._db, batch, retried=retried)
             except DATABASE_ERRORS as error:
                 retried = True
-                self._emit(DatabaseFailed("finalize", str(error).strip()))
+                self._emit(DatabaseFailed.because("finalize", error))
             await backoff.pause()

@@ -56,7 +56,7 @@ class Keeper:
                 try:
                     await self._renew()
                 except DATABASE_ERRORS as error:
-                    self._emit(DatabaseFailed("renew", str(error).strip()))
+                    self._emit(DatabaseFailed.because("renew", error))
                     await backoff.pause()
                 else:
                     backoff.reset()

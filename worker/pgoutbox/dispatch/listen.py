@@ -62,7 +62,9 @@ class Listener:
                 self._report("poll", str(error))
                 pause = KEEPALIVE_SECONDS * 12
             except DATABASE_ERRORS as error:
-                self._report("poll", f"the listening connection failed: {error}".strip())
+                self._report(
+                    "poll", f"the listening connection failed: {' '.join(str(error).split())}"
+                )
                 pause = RECONNECT_SECONDS
             await asyncio.sleep(pause)
 

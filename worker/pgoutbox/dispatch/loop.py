@@ -209,7 +209,7 @@ class Dispatcher:
     def _failed(self, error: Exception) -> None:
         if self._failing_since is None:
             self._failing_since = time.monotonic()
-        self.emit(DatabaseFailed("claim", str(error).strip()))
+        self.emit(DatabaseFailed.because("claim", error))
 
     def _recovered(self) -> None:
         if self._failing_since is not None:

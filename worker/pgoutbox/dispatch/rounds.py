@@ -48,7 +48,7 @@ class Rounds:
             try:
                 await sweep()
             except DATABASE_ERRORS as error:
-                self._dispatcher.emit(DatabaseFailed(name, str(error).strip()))
+                self._dispatcher.emit(DatabaseFailed.because(name, error))
                 await backoff.pause()
             else:
                 backoff.reset()

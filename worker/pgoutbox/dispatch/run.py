@@ -42,11 +42,13 @@ async def run(
     background.start("finalize", dispatcher.finalizer.run())
     background.start("renew", dispatcher.keeper.renew_forever())
     background.start("watch", dispatcher.keeper.watch_forever(dispatcher.destinations))
-    background.start("sweep", Rounds(dispatcher).run())
+    rounds = Rounds(dispatcher)
+    background.start("sweep", rounds.run())
     if listener is not None:
         background.start("listen", listener.run())
     claiming = background.start_claiming(dispatcher.claim_forever())
 
     await dispatcher.stopping()
-    await drain(dispatcher, background, claiming, times, Deadline(times, stop_began()))
+    deadline = Deadline(times, stop_began())
+    await drain(dispatcher, background, claiming, rounds.heartbeat, deadline)
     return dispatcher.stop.exit_code if dispatcher.stop else 0
