@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.support.observing import (, eventually
+from tests.support.observing import (
     CLAIM,
     FINALIZE,
     RECLAIM,
