@@ -31,7 +31,7 @@ WORKER = (
 def check(dsn: str, **environ: str) -> tuple[int, dict[str, Any]]:
     result = CliRunner().invoke(
         group,
-        ["check", "--json", "--to", "noop:"],
+        ["check", "--json", "--to", "noop://"],
         env={"PGOUTBOX_DSN": dsn, "PGOUTBOX_DATABASE__INSECURE": "true"} | environ,
     )
     return result.exit_code, json.loads(result.stdout.splitlines()[-1])
@@ -62,7 +62,7 @@ def test_a_migrated_database_is_fine(dsn: str) -> None:
 
 def test_people_get_lines(dsn: str) -> None:
     environ = {"PGOUTBOX_DSN": dsn, "PGOUTBOX_DATABASE__INSECURE": "true"}
-    result = CliRunner().invoke(group, ["check", "--to", "noop:"], env=environ)
+    result = CliRunner().invoke(group, ["check", "--to", "noop://"], env=environ)
     assert result.exit_code == 0
     assert "server        PostgreSQL 1" in result.stdout
     assert result.stdout.splitlines()[-1] == "this works"
@@ -198,3 +198,15 @@ def test_nothing_of_psycopg_escapes(dsn: str) -> None:
     verdict = check_database(make_conninfo(dsn, dbname="nowhere"), dsn, Wanted())
     assert 'database "nowhere" does not exist' in verdict.problems[0].rule
     assert verdict.facts is None
+
+
+def test_waiting_messages_with_an_ordering_key_are_a_warning(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    insert(dsn)
+    assert "ordering_key" not in [warning["field"] for warning in check(dsn)[1]["warnings"]]
+    conn.execute("UPDATE outbox SET ordering_key = 'order-1'")
+    code, said = check(dsn)
+    assert code == 0
+    [warning] = [one for one in said["warnings"] if one["field"] == "ordering_key"]
+    assert "for example for default, and this version does not deliver" in warning["rule"]

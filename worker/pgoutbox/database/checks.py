@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Literal
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from pgoutbox.database.facts import REFUSED_OPTIONS, Facts, Server, read_facts
+from pgoutbox.database.facts import Facts, Server, read_facts
 from pgoutbox.database.migrations import OLDEST_SERVER, available, judge as judge_migrations
+from pgoutbox.database.probes import REFUSED_OPTIONS, SELF_TEST_SECONDS
 from pgoutbox.errors import MigrationError
 from pgoutbox.problem import Problem
 
@@ -170,7 +171,8 @@ def _notify(facts: Facts, wanted: Wanted) -> Iterator[Problem]:
     other = "auto or poll" if wanted.wakeup == "notify" else "poll"
     yield Problem(
         field="PGOUTBOX_WAKEUP__MODE",
-        rule=f"needs notifications, and one that was sent did not arrive within 2 seconds{only}",
+        rule="needs notifications, and one that was sent did not arrive within"
+        f" {SELF_TEST_SECONDS:g} seconds{only}",
         value=wanted.wakeup,
         advice=f"{DIRECT}, or set this to {other}.",
     )
@@ -191,6 +193,13 @@ def _warnings(facts: Facts, wanted: Wanted) -> Iterator[Problem]:
             rule=f"that messages are owed to are not served with these settings:"
             f" {', '.join(unserved)}",
             advice="Make sure that some worker serves them.",
+        )
+    if facts.ordered is not None:
+        yield Problem(
+            field="ordering_key",
+            rule=f"is set on waiting messages, for example for {facts.ordered}, and this version"
+            " does not deliver such messages yet",
+            advice="Enqueue without it what shall be delivered now.",
         )
     # A pooler's connections are shared; what one worker takes says nothing then.
     needed, free = wanted.pool_max + 1, server.connections - server.connected

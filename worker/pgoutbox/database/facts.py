@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import uuid
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +12,12 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import class_row
 
 from pgoutbox.database.migrations import Applied
+from pgoutbox.database.probes import keeps_options, notification_arrives
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CONNECT_TIMEOUT = 5
-SELF_TEST_SECONDS = 2.0
-REFUSED_OPTIONS = "unsupported startup parameter"
-"""What PgBouncer answers to start-up options."""
 
 # Inside the transaction, since a pooler forgets what was set outside of it.
 _LOCAL_SETTINGS = b"""
@@ -103,6 +100,12 @@ WITH RECURSIVE names AS (
 SELECT destination FROM names WHERE destination IS NOT NULL LIMIT 100
 """
 
+# The first row of outbox_lane_ready, however many follow.
+_ORDERED = b"""
+SELECT destination FROM outbox WHERE status = 'pending' AND ordering_key IS NOT NULL
+ ORDER BY destination, available_at, id LIMIT 1
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
@@ -136,17 +139,25 @@ class Facts:
     """False behind a pooler that refuses or drops start-up options."""
     notified: bool
     """Whether a notification reached a connection that listens."""
+    ordered: str | None = None
+    """A destination with waiting messages that have an ordering key, if there is one."""
 
 
-def connect(dsn: str, **more: str) -> psycopg.Connection[Any]:
+def connect(dsn: str) -> psycopg.Connection[Any]:
     """A connection for a few questions. Raises psycopg.OperationalError within seconds."""
+    return psycopg.connect(_soon(dsn), autocommit=True, prepare_threshold=None)
+
+
+def _soon(dsn: str) -> str:
     given: dict[str, Any] = conninfo_to_dict(dsn)
-    conninfo = make_conninfo("", **({"connect_timeout": CONNECT_TIMEOUT} | given | more))
-    return psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+    return make_conninfo("", **({"connect_timeout": CONNECT_TIMEOUT} | given))
 
 
 def read_facts(dsn: str, listen_dsn: str, *, schema: str) -> Facts:
-    """Ask the database everything. Raises psycopg.Error when it cannot be asked."""
+    """Ask the database everything. Raises psycopg.Error when it cannot be asked.
+
+    Not from within an event loop.
+    """
     with connect(dsn) as conn, conn.transaction():
         search_path = f"{sql.Identifier(schema).as_string()}, pg_temp"
         conn.execute(_LOCAL_SETTINGS, {"search_path": search_path})
@@ -158,6 +169,8 @@ def read_facts(dsn: str, listen_dsn: str, *, schema: str) -> Facts:
         newest = conn.execute(_NEWEST_ID).fetchone() if readable else None
         sequence = conn.execute(_SEQUENCE, {"schema": schema}).fetchone()
         owed = [row[0] for row in conn.execute(_OWED)] if readable else []
+        ordered = conn.execute(_ORDERED).fetchone() if readable else None
+    kept, notified = asyncio.run(_probed(dsn, listen_dsn))
     return Facts(
         server=server,
         applied=applied,
@@ -165,42 +178,14 @@ def read_facts(dsn: str, listen_dsn: str, *, schema: str) -> Facts:
         newest_id=newest[0] if newest else None,
         sequence=sequence[0] if sequence else None,
         owed=owed,
-        keeps_options=keeps_options(dsn),
-        notified=notification_arrives(listen_dsn),
+        ordered=ordered[0] if ordered else None,
+        keeps_options=kept,
+        notified=notified,
     )
 
 
-def keeps_options(dsn: str) -> bool:
-    """Whether start-up options take effect: a pooler refuses or ignores them."""
-    mark = uuid.uuid4().hex
-    given = conninfo_to_dict(dsn).get("options") or ""
-    try:
-        with connect(dsn, options=f"{given} -c pgoutbox.probe={mark}".strip()) as conn:
-            row = conn.execute("SELECT current_setting('pgoutbox.probe', true)").fetchone()
-    except psycopg.OperationalError as error:
-        if REFUSED_OPTIONS in str(error):
-            return False
-        raise
-    return row == (mark,)
-
-
-def notification_arrives(dsn: str, seconds: float = SELF_TEST_SECONDS) -> bool:
-    """Whether a notification from elsewhere reaches a connection that only listens.
-
-    Two connections, since one that notifies itself proves nothing: a pooler in transaction mode
-    passes on what arrives during a client's own statement. Whatever arrives later goes to nobody,
-    or to another client.
-    """
-    payload = f"check:{uuid.uuid4().hex}"
-    with connect(dsn) as listening, connect(dsn) as other:
-        listening.execute("LISTEN outbox")
-        try:
-            other.execute("SELECT pg_notify('outbox', %s)", [payload])
-            # Closed before UNLISTEN: until then it holds the connection's lock.
-            with contextlib.closing(listening.notifies(timeout=seconds)) as received:
-                return any(notification.payload == payload for notification in received)
-        finally:
-            listening.execute("UNLISTEN outbox")
+async def _probed(dsn: str, listen_dsn: str) -> tuple[bool, bool]:
+    return await keeps_options(_soon(dsn)), await notification_arrives(_soon(listen_dsn))
 
 
 def _applied(
