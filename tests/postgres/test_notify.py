@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -10,7 +11,7 @@ import pytest
 from pgoutbox.dispatch import listen, wakeup
 from pgoutbox.dispatch.wakeup import LOUD_RATE, Wakeup
 from pgoutbox.events import WakeupModeChanged
-from tests.support.dispatching import Scripted, dispatching, to, until_true
+from tests.support.dispatching import Events, Scripted, dispatching, eventually, to, until_true
 from tests.support.outbox_rows import insert
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ async def test_a_message_that_is_committed_while_the_worker_asks_is_not_slept_th
     async def slip_in_before(self: Wakeup, db: Any) -> bool:
         if self._wanted is not True and self._listening and not slipped:
             slipped.append(insert(conn))
+            self._rung.clear()
         return await switch(self, db)
 
     slipped: list[int] = []
@@ -160,6 +162,26 @@ async def test_a_listening_connection_that_was_cut_is_missed_at_once_and_replace
         assert "the listening connection failed" in modes[1].reason
         insert(conn)
         await running.events.finished(1)
+
+
+async def test_a_connection_that_comes_about_as_its_listener_is_cancelled_is_closed(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = psycopg.AsyncConnection.connect
+    opened: list[psycopg.AsyncConnection[Any]] = []
+
+    async def too_late(*args: Any, **kwargs: Any) -> psycopg.AsyncConnection[Any]:
+        opened.append(await connect(*args, **kwargs))
+        listening.cancel()
+        return opened[0]
+
+    monkeypatch.setattr(psycopg.AsyncConnection, "connect", too_late)
+    clock = Wakeup(max_interval=NEVER, notify_possible=True)
+    listener = listen.Listener(lambda: dsn, clock, ["default"], Events())
+    listening = asyncio.create_task(listener.run())
+    with pytest.raises(asyncio.CancelledError):
+        await listening
+    await eventually(lambda: opened[0].closed)
 
 
 @pytest.mark.usefixtures("impatient")

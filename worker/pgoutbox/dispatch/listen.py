@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from psycopg import AsyncConnection
 
 from pgoutbox.database.pool import DATABASE_ERRORS, bounded
+from pgoutbox.database.probes import SELF_TEST_SECONDS, hears_notifications
 from pgoutbox.events import WakeupModeChanged
 
 if TYPE_CHECKING:
@@ -19,18 +19,12 @@ if TYPE_CHECKING:
     from pgoutbox.dispatch.wakeup import Wakeup
     from pgoutbox.events import Event
 
-SELF_TEST_SECONDS = 2.0
 KEEPALIVE_SECONDS = 5.0
 ANSWER_SECONDS = 2.0
 RECONNECT_SECONDS = 1.0
 
-# The payload cannot be the name of a destination.
-NOTIFY_SELF = b"SELECT pg_notify('outbox', %(payload)s)"
-LISTEN = b"LISTEN outbox"
-# Finds a dead socket, and mends the flag where a worker that had switched it off is gone.
-KEEPALIVE = b"""
-UPDATE outbox_wakeup SET wanted = true, changed_at = now() WHERE NOT wanted AND %(asleep)s
-"""
+# Finds a dead socket. It names no table: this connection may have another search_path than ours.
+KEEPALIVE = b"SELECT 1"
 
 
 class NotifyUnavailableError(Exception):
@@ -38,7 +32,11 @@ class NotifyUnavailableError(Exception):
 
 
 class Listener:
-    """Rings the wakeup for every notification that concerns one of ``destinations``."""
+    """Rings the wakeup for every notification that concerns one of ``destinations``.
+
+    ``conninfo`` is called for every connection; they need no session settings. ``insist``: that
+    notifications do not arrive is an error, told at each test.
+    """
 
     def __init__(
         self,
@@ -46,8 +44,11 @@ class Listener:
         wakeup: Wakeup,
         destinations: Collection[str],
         emit: Callable[[Event], None],
+        *,
+        insist: bool = False,
     ) -> None:
         self._conninfo = conninfo
+        self._insist = insist
         self._wakeup = wakeup
         self._destinations = frozenset(destinations)
         self._emit = emit
@@ -59,7 +60,7 @@ class Listener:
             try:
                 await self._listen()
             except NotifyUnavailableError as error:
-                self._report("poll", str(error))
+                self._report("poll", str(error), again=self._insist)
                 pause = KEEPALIVE_SECONDS * 12
             except DATABASE_ERRORS as error:
                 self._report(
@@ -69,55 +70,54 @@ class Listener:
             await asyncio.sleep(pause)
 
     async def _listen(self) -> None:
-        conn = await bounded(
-            AsyncConnection.connect(self._conninfo(), autocommit=True, prepare_threshold=None),
-            ANSWER_SECONDS * 5,
-        )
+        conn = await self._connect()
         try:
-            await bounded(self_test(conn, self._conninfo()), SELF_TEST_SECONDS + ANSWER_SECONDS * 5)
+            await self._test(conn)
             self._report("notify", "a notification to ourselves arrived")
             while True:
                 await self._receive(conn)
-                asleep = {"asleep": self._wakeup.asleep}
-                await bounded(conn.execute(KEEPALIVE, asleep), ANSWER_SECONDS)
+                await bounded(conn.execute(KEEPALIVE), ANSWER_SECONDS)
         finally:
             self._wakeup.listening(active=False)
             with contextlib.suppress(*DATABASE_ERRORS):
                 await bounded(conn.close(), ANSWER_SECONDS)
 
+    async def _connect(self) -> AsyncConnection[Any]:
+        connecting = asyncio.ensure_future(
+            AsyncConnection.connect(self._conninfo(), autocommit=True, prepare_threshold=None)
+        )
+        try:
+            return await bounded(connecting, ANSWER_SECONDS * 5)
+        except BaseException:
+            # It may come about all the same, with nobody left to close it.
+            connecting.add_done_callback(_close_unused)
+            raise
+
+    async def _test(self, conn: AsyncConnection[Any]) -> None:
+        test = hears_notifications(conn, self._conninfo(), seconds=SELF_TEST_SECONDS)
+        if not await bounded(test, SELF_TEST_SECONDS + ANSWER_SECONDS * 5):
+            raise NotifyUnavailableError(
+                "a notification to ourselves did not arrive within "
+                f"{SELF_TEST_SECONDS:g} s (a pooler in transaction mode?); set PGOUTBOX_LISTEN_DSN"
+                " to a direct connection to be woken instead of polling"
+            )
+
     async def _receive(self, conn: AsyncConnection[Any]) -> None:
         async with aclosing(conn.notifies(timeout=KEEPALIVE_SECONDS)) as notifications:
             async for notification in notifications:
+                self._wakeup.heard()
                 if notification.payload in self._destinations:
                     self._wakeup.notified()
 
-    def _report(self, mode: str, reason: str) -> None:
+    def _report(self, mode: Literal["notify", "poll"], reason: str, *, again: bool = False) -> None:
         if mode == "notify":
             self._wakeup.listening(active=True)
-        if mode == self._mode:
+        if mode == self._mode and not again:
             return
         self._mode = mode
-        self._emit(WakeupModeChanged("notify" if mode == "notify" else "poll", reason))
+        self._emit(WakeupModeChanged(mode, reason, insisted=self._insist))
 
 
-async def self_test(conn: AsyncConnection[Any], conninfo: str) -> None:
-    """LISTEN, and see a notification arrive. Raises NotifyUnavailableError if none does.
-
-    It is sent from a connection of its own: a pooler in transaction mode passes on what arrives
-    during a client's own statement, and later gives it to nobody or to another client.
-    """
-    payload = f"self-test {uuid.uuid4()}"
-    await conn.execute(LISTEN)
-    async with await AsyncConnection.connect(
-        conninfo, autocommit=True, prepare_threshold=None
-    ) as other:
-        await other.execute(NOTIFY_SELF, {"payload": payload})
-    async with aclosing(conn.notifies(timeout=SELF_TEST_SECONDS)) as notifications:
-        async for notification in notifications:
-            if notification.payload == payload:
-                return
-    raise NotifyUnavailableError(
-        "a notification to ourselves did not arrive within "
-        f"{SELF_TEST_SECONDS:g} s (a pooler in transaction mode?); set PGOUTBOX_LISTEN_DSN to a "
-        "direct connection to be woken instead of polling"
-    )
+def _close_unused(connecting: asyncio.Future[AsyncConnection[Any]]) -> None:
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().pgconn.finish()
