@@ -19,7 +19,7 @@ from pgoutbox.dispatch.drain import DrainTimes
 from pgoutbox.dispatch.finalize import finalize as write
 from pgoutbox.dispatch.sweep import reap
 from pgoutbox.errors import Defer, DestinationUnavailable, RetryableError
-from pgoutbox.events import DrainEnded, Finalized
+from pgoutbox.events import DrainEnded, DrainStarted, Finalized
 from pgoutbox.outcome import Bury, Finish, Interrupted, Release, Retry
 from tests.support.dispatching import (
     Scripted,
@@ -48,6 +48,13 @@ SELECT count(*)
   FROM pg_stat_activity
  WHERE datname = current_database()
    AND state LIKE 'idle in transaction%'
+"""
+CLAIM_WAITS = b"""
+SELECT count(*) > 0
+  FROM pg_stat_activity
+ WHERE datname = current_database()
+   AND wait_event_type = 'Lock'
+   AND query LIKE '%picked%'
 """
 NO_LOCKS = b"""
 SELECT count(*) = 0
@@ -226,17 +233,18 @@ async def test_the_drain_of_unstarted_work_spends_no_attempt(
 ) -> None:
     publisher = Scripted()
     async with dispatching(dsn, to(publisher)) as running:
+        running.dispatcher._next_reclaim = float("inf")
         with psycopg.connect(dsn) as other:
             other.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
-            insert(other)
-            await until_true(conn, b"SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
+            number = insert(other)
+            await until_true(conn, CLAIM_WAITS)
             stopping = asyncio.create_task(running.stop())
-            await asyncio.sleep(0)
+            await running.events.seen(DrainStarted)
             other.commit()
         assert await stopping == 0
     assert publisher.begun == []
-    end = conn.execute("SELECT status, attempts, lease_version <= 1 FROM outbox").fetchone()
-    assert end == ("pending", 0, True)
+    end = row(conn, number)
+    assert (end["status"], end["attempts"], end["lease_version"]) == ("pending", 0, 1)
 
 
 async def test_times_are_compared_by_the_databases_clock_alone(
