@@ -186,6 +186,8 @@ CREATE TRIGGER outbox_notify AFTER INSERT ON outbox
 
 -- The producer for every language: returns the message id; a repeated dedup key inserts nothing and
 -- returns the same id. ON CONFLICT without a target and no RETURNING: either would need SELECT.
+-- Without a target it also passes over a row whose id is taken (the sequence was set back), and such a
+-- row is no repeat: so it is for dedup keys only, and what it passed over is tried once more without.
 CREATE FUNCTION outbox_enqueue(
     aggregate_type text,
     aggregate_id   text,
@@ -203,6 +205,8 @@ CREATE FUNCTION outbox_enqueue(
 ) RETURNS uuid LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     identity uuid := coalesce(outbox_message_id(dedup_key), message_id, gen_random_uuid());
+    due      timestamptz := coalesce(available_at, now() + delay, now());
+    violated text;
 BEGIN
     IF dedup_key IS NOT NULL AND message_id IS NOT NULL THEN
         RAISE EXCEPTION 'outbox_enqueue: give dedup_key or message_id, not both' USING ERRCODE = 'invalid_parameter_value';
@@ -210,11 +214,31 @@ BEGIN
     IF available_at IS NOT NULL AND delay IS NOT NULL THEN
         RAISE EXCEPTION 'outbox_enqueue: give available_at or delay, not both' USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF dedup_key IS NULL THEN
+        INSERT INTO outbox (message_id, aggregate_type, aggregate_id, event_type, payload, body, content_type,
+                            destination, headers, ordering_key, dedup_key, available_at)
+        VALUES (identity, aggregate_type, aggregate_id, event_type, payload, body, content_type,
+                destination, headers, ordering_key, dedup_key, due);
+        RETURN identity;
+    END IF;
     INSERT INTO outbox (message_id, aggregate_type, aggregate_id, event_type, payload, body, content_type,
                         destination, headers, ordering_key, dedup_key, available_at)
     VALUES (identity, aggregate_type, aggregate_id, event_type, payload, body, content_type,
-            destination, headers, ordering_key, dedup_key, coalesce(available_at, now() + delay, now()))
+            destination, headers, ordering_key, dedup_key, due)
     ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        BEGIN
+            INSERT INTO outbox (message_id, aggregate_type, aggregate_id, event_type, payload, body, content_type,
+                                destination, headers, ordering_key, dedup_key, available_at)
+            VALUES (identity, aggregate_type, aggregate_id, event_type, payload, body, content_type,
+                    destination, headers, ordering_key, dedup_key, due);
+        EXCEPTION WHEN unique_violation THEN
+            GET STACKED DIAGNOSTICS violated = CONSTRAINT_NAME;
+            IF violated <> 'outbox_dedup' THEN
+                RAISE;
+            END IF;
+        END;
+    END IF;
     RETURN identity;
 END $$;
 

@@ -1,6 +1,6 @@
 """Messages enter the outbox in the transaction of the business rows that they tell about.
 
-Each call checks everything first and then runs one INSERT on the connection that it was
+Each call checks everything first and then runs one statement on the connection that it was
 given. It never commits, begins, or looks for another connection.
 """
 
@@ -29,13 +29,14 @@ MAX_PAYLOAD_BYTES_EVER = 32 * 1024 * 1024
 MAX_CALL_BYTES = 256 * 1024 * 1024
 """Payloads and headers of one call: on the wire up to twice as large, and that ends at 1 GiB."""
 
-# No conflict target and no RETURNING: either would need the right to SELECT.
+# No ON CONFLICT: without a target it would also pass over a row whose id is taken, as after the
+# sequence was set back, and the message would be lost in silence. No RETURNING and no target:
+# either would need the right to SELECT.
 _INSERT = """
 INSERT INTO outbox (message_id, destination, ordering_key, aggregate_type, aggregate_id,
                     event_type, content_type, dedup_key, headers, payload, body, available_at)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb, %s::bytea,
         coalesce(%s::timestamptz, now() + %s::bigint * interval '1 microsecond', now()))
-ON CONFLICT DO NOTHING
 """
 
 # The rows arrive sorted; saying so again keeps the planner from choosing another order, and with
@@ -52,7 +53,24 @@ SELECT m.message_id, m.destination, m.ordering_key, m.aggregate_type, m.aggregat
        AS m(message_id, destination, ordering_key, aggregate_type, aggregate_id, event_type,
             content_type, dedup_key, headers, payload, body, available_at, delay, position)
  ORDER BY m.position
-ON CONFLICT DO NOTHING
+"""
+
+# One by one in the same order: the function tells a repeated dedup key from an id that is taken,
+# and rows without a key keep their places among those with one. Counted, to send no ids back.
+_INSERT_WITH_DEDUP_KEYS = """
+SELECT count(outbox_enqueue(
+           m.aggregate_type, m.aggregate_id, m.event_type, m.payload::jsonb, m.body,
+           m.content_type, m.destination, m.headers::jsonb, m.ordering_key, m.dedup_key,
+           CASE WHEN m.dedup_key IS NULL THEN m.message_id END, m.available_at,
+           m.delay * interval '1 microsecond'))
+  FROM (SELECT *
+          FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
+                      %s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[],
+                      %s::timestamptz[], %s::bigint[])
+               WITH ORDINALITY
+               AS u(message_id, destination, ordering_key, aggregate_type, aggregate_id, event_type,
+                    content_type, dedup_key, headers, payload, body, available_at, delay, position)
+         ORDER BY u.position) m
 """
 
 
@@ -92,9 +110,12 @@ def enqueue(
     _check_connection(conn, "enqueue", allow_autocommit=allow_autocommit)
     _check_limit(max_payload_bytes)
     row = row_of(message, max_payload_bytes=max_payload_bytes)
+    keyed = row.dedup_key is not None
+    statement = _INSERT_WITH_DEDUP_KEYS if keyed else _INSERT
+    values: Sequence[Any] = _columns([row]) if keyed else row
     if isinstance(conn, psycopg.AsyncConnection):
-        return _run_async(conn, _INSERT, row, row.message_id)
-    _run(conn, _INSERT, row)
+        return _run_async(conn, statement, values, row.message_id)
+    _run(conn, statement, values)
     return row.message_id
 
 
@@ -131,10 +152,12 @@ def enqueue_many(
     _check_limit(max_payload_bytes)
     rows = _rows(messages, max_payload_bytes)
     ids = [row.message_id for row in rows]
-    columns = [list(column) for column in zip(*sorted(rows, key=_lane), strict=True)]
+    keyed = any(row.dedup_key is not None for row in rows)
+    statement = _INSERT_WITH_DEDUP_KEYS if keyed else _INSERT_MANY
+    columns = _columns(sorted(rows, key=_lane))
     if isinstance(conn, psycopg.AsyncConnection):
-        return _run_async(conn, _INSERT_MANY, columns, ids)
-    _run(conn, _INSERT_MANY, columns)
+        return _run_async(conn, statement, columns, ids)
+    _run(conn, statement, columns)
     return ids
 
 
@@ -165,6 +188,10 @@ def _row_at(index: int, message: Message, max_payload_bytes: int) -> Row:
         here = f"messages[{index}]"
         path = here if error.path == "message" else f"{here}.{error.path}"
         raise InvalidMessage(path, error.problem) from None
+
+
+def _columns(rows: Iterable[Row]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _lane(row: Row) -> tuple[str, str]:
