@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from datetime import UTC, datetime
 from urllib.parse import unquote
@@ -130,12 +131,12 @@ def test_a_name_that_no_header_can_have_is_refused_for_good(name: str) -> None:
         ("7", 7.0),
         (" 7 ", 7.0),
         ("0", 0.0),
-        ("86401", 86_400.0),
-        ("9" * 5000, 86_400.0),
+        ("86401", 86_401.0),
+        ("9" * 5000, 1e300),
         ("Wed, 21 Oct 2026 07:28:30 GMT", 30.0),
         ("Wednesday, 21-Oct-26 07:28:30 GMT", 30.0),
         ("Wed, 21 Oct 2026 07:28:00 GMT", 0.0),
-        ("Wed, 21 Oct 2099 07:28:00 GMT", 86_400.0),
+        ("Thu, 22 Oct 2026 07:28:10 GMT", 86_410.0),
         ("Wed, 21 Oct 2026 07:27:00 GMT", None),
         ("Wed, 21 Oct 2026 07:28:30", None),
         ("Wed, 99 Oct 2026 07:28:30 GMT", None),
@@ -170,4 +171,4 @@ def test_a_date_that_is_no_date_is_replaced_by_our_clock(date: str) -> None:
 @given(st.text())
 def test_no_retry_after_makes_the_answer_unreadable(text: str) -> None:
     seconds = retry_after({"Retry-After": text, "Date": text}, now=NOW)
-    assert seconds is None or 0 <= seconds <= 86_400
+    assert seconds is None or 0 <= seconds < math.inf

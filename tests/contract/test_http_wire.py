@@ -232,7 +232,7 @@ async def test_a_refusal_before_the_request_was_read_leaves_the_publisher_usable
     [
         (b"429 Slow\r\nRetry-After: 7", 7.0),
         (b"503 Busy\r\nRetry-After: 1e9", None),
-        (b"503 Busy\r\nRetry-After: 9999999999", 86_400.0),
+        (b"503 Busy\r\nRetry-After: 9999999999", 9_999_999_999.0),
         (b"503 Busy\r\nRetry-After: -5", None),
         (b"503 Busy", None),
         (b"503 Busy\r\nDate: %b:00 GMT\r\nRetry-After: %b:30 GMT" % (MINUTE, MINUTE), 30.0),

@@ -129,6 +129,13 @@ class WorkerProcess:
         self._reader.join()
         return Exit(code, self._ended - self._signalled)
 
+    def ended(self) -> int:
+        """The code with which it ends by itself."""
+        assert self._process is not None
+        code = self._process.wait(PATIENCE)
+        self._reader.join()
+        return code
+
     def stop(self) -> Exit:
         """SIGTERM, and how it ended."""
         return self.signal().exit()

@@ -35,7 +35,7 @@ def toml(tmp_path: Path, text: str) -> dict[str, str]:
 
 
 def test_a_dsn_and_a_url_are_enough() -> None:
-    settings = load_settings(LOCAL, to="stdout:", need_destination=True)
+    settings = load_settings(LOCAL, to="stdout://", need_destination=True)
     assert settings.read_dsn() == LOCAL["PGOUTBOX_DSN"]
     assert settings.read_listen_dsn() == LOCAL["PGOUTBOX_DSN"]
     assert list(settings.destinations) == ["default"]
@@ -85,7 +85,7 @@ def test_the_environment_reaches_every_level_of_the_tree() -> None:
             "PGOUTBOX_DATABASE__INSECURE": "true",
             "PGOUTBOX_DESTINATIONS__ORDERS_EU__URL": "https://example.com/hook",
             "PGOUTBOX_DESTINATIONS__ORDERS_EU__RETRY__CAP": "7.5",
-            "PGOUTBOX_DESTINATIONS__A__B__URL": "noop:",
+            "PGOUTBOX_DESTINATIONS__A__B__URL": "noop://",
         }
     )
     assert settings.database.schema_name == "events"
@@ -95,7 +95,9 @@ def test_the_environment_reaches_every_level_of_the_tree() -> None:
 
 
 def test_the_environment_wins_over_the_file_value_by_value(tmp_path: Path) -> None:
-    config = toml(tmp_path, '[lease]\nduration = 60\nrenew = 15\n[destinations.a]\nurl = "noop:"\n')
+    config = toml(
+        tmp_path, '[lease]\nduration = 60\nrenew = 15\n[destinations.a]\nurl = "noop://"\n'
+    )
     settings = load_settings(LOCAL | config | {"PGOUTBOX_LEASE__RENEW": "20"})
     assert (settings.lease.duration, settings.lease.renew) == (60, 20)
     assert list(settings.destinations) == ["a"]
@@ -111,7 +113,7 @@ def test_what_the_caller_says_wins_over_both(tmp_path: Path) -> None:
 
 def test_to_keeps_the_other_settings_of_the_default_destination() -> None:
     environ = LOCAL | {"PGOUTBOX_DESTINATIONS__DEFAULT__MAX_ATTEMPTS": "3"}
-    settings = load_settings(environ, to="noop:")
+    settings = load_settings(environ, to="noop://")
     assert settings.destinations["default"].max_attempts == 3
 
 
@@ -140,8 +142,8 @@ def test_a_concurrency_that_nobody_chose_never_exceeds_what_the_worker_holds() -
     environ = LOCAL | {
         "PGOUTBOX_MAX_IN_FLIGHT": "20",
         "PGOUTBOX_DESTINATIONS__HOOK__URL": "https://example.com",
-        "PGOUTBOX_DESTINATIONS__FREE__URL": "noop:",
-        "PGOUTBOX_DESTINATIONS__SLOW__URL": "noop:",
+        "PGOUTBOX_DESTINATIONS__FREE__URL": "noop://",
+        "PGOUTBOX_DESTINATIONS__SLOW__URL": "noop://",
         "PGOUTBOX_DESTINATIONS__SLOW__CONCURRENCY": "2",
     }
     destinations = load_settings(environ).destinations
@@ -150,7 +152,7 @@ def test_a_concurrency_that_nobody_chose_never_exceeds_what_the_worker_holds() -
         "free": 20,
         "slow": 2,
     }
-    wide = load_settings(LOCAL, to="stdout:")
+    wide = load_settings(LOCAL, to="stdout://")
     assert wide.destinations["default"].concurrency == wide.max_in_flight
 
 
@@ -215,7 +217,7 @@ def test_a_time_is_a_positive_finite_number(value: str) -> None:
     ],
 )
 def test_what_is_planned_is_refused_as_not_available_yet(name: str, value: str) -> None:
-    [problem] = problems(LOCAL | {f"PGOUTBOX_{name}": value}, to="noop:")
+    [problem] = problems(LOCAL | {f"PGOUTBOX_{name}": value}, to="noop://")
     assert problem.startswith(f"PGOUTBOX_{name} is not available yet (it is {value}). Choose")
 
 

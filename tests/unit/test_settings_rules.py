@@ -66,7 +66,7 @@ def one(environ: dict[str, str], *, to: str | None = None) -> Problem:
 def test_settings_that_do_not_fit_together_are_refused(
     environ: dict[str, str], field: str, says: str
 ) -> None:
-    problem = one({f"PGOUTBOX_{name}": value for name, value in environ.items()}, to="noop:")
+    problem = one({f"PGOUTBOX_{name}": value for name, value in environ.items()}, to="noop://")
     assert problem.field == f"PGOUTBOX_{field}"
     assert says in problem.rule
     assert problem.value is not None
@@ -91,7 +91,7 @@ def test_settings_that_do_not_fit_together_are_refused(
 )
 def test_settings_at_the_edge_are_accepted(environ: dict[str, str]) -> None:
     load_settings(
-        LOCAL | {f"PGOUTBOX_{name}": value for name, value in environ.items()}, to="noop:"
+        LOCAL | {f"PGOUTBOX_{name}": value for name, value in environ.items()}, to="noop://"
     )
 
 
@@ -99,18 +99,18 @@ def test_settings_at_the_edge_are_accepted(environ: dict[str, str]) -> None:
 def test_a_url_without_a_publisher_is_refused_and_not_shown(url: str) -> None:
     problem = one({}, to=url)
     assert problem.field == "PGOUTBOX_DESTINATIONS__DEFAULT__URL"
-    assert problem.advice == "There are http:, https:, jsonl:, noop:, stdout:."
+    assert problem.advice == "There are http://, https://, jsonl://, noop://, stdout://."
     assert url not in str(problem)
 
 
 @pytest.mark.parametrize("name", ["2FAST", "A-B", "_X", "X" * 41])
 def test_a_destination_has_a_plain_name(name: str) -> None:
-    problem = one({f"PGOUTBOX_DESTINATIONS__{name}__URL": "noop:"})
+    problem = one({f"PGOUTBOX_DESTINATIONS__{name}__URL": "noop://"})
     assert "is no name for a destination" in problem.rule
 
 
 def test_the_longest_destination_name_is_accepted() -> None:
-    load_settings(LOCAL | {f"PGOUTBOX_DESTINATIONS__{'X' * 40}__URL": "noop:"})
+    load_settings(LOCAL | {f"PGOUTBOX_DESTINATIONS__{'X' * 40}__URL": "noop://"})
 
 
 @pytest.mark.parametrize(
@@ -123,13 +123,13 @@ def test_the_longest_destination_name_is_accepted() -> None:
 )
 def test_what_is_merely_unwise_is_a_warning(environ: dict[str, str], field: str) -> None:
     names = {f"PGOUTBOX_{name}": value for name, value in environ.items()}
-    settings = load_settings(LOCAL | names, to="noop:")
+    settings = load_settings(LOCAL | names, to="noop://")
     assert [warning.field for warning in warnings(settings)] == [f"PGOUTBOX_{field}"]
 
 
 def test_polling_behind_a_pooler_is_no_reason_to_warn() -> None:
     environ = {"PGOUTBOX_DATABASE__POOLER": "transaction", "PGOUTBOX_WAKEUP__MODE": "poll"}
-    assert not warnings(load_settings(LOCAL | environ, to="noop:"))
+    assert not warnings(load_settings(LOCAL | environ, to="noop://"))
 
 
 def test_no_destination_at_all_is_a_warning() -> None:

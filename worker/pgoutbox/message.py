@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 DEFAULT_DESTINATION = "default"
 JSON_CONTENT_TYPE = "application/json"
+
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""What a header may be called: a token of RFC 9110, so that every destination can carry it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,8 @@ class ClaimedMessage(NamedTuple):
     headers_json: str
     created_at: datetime
     age: float
-    """Seconds from ``created_at`` to the claim, by the database's clock."""
+    """Seconds from when it was first owed to the claim, by the database's clock: since it was
+    created, or due where the producer scheduled it for later."""
 
     @property
     def lease(self) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pgoutbox.errors import PermanentError
+from pgoutbox.message import HEADER_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,11 +16,7 @@ if TYPE_CHECKING:
 
     from pgoutbox.message import ClaimedMessage
 
-MAX_RETRY_AFTER = 86_400.0
-"""Seconds; a destination that asks for more gets this."""
-
-# RFC 9110: a field's name is a token; a value is visible ASCII with blanks inside.
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# RFC 9110: a value is visible ASCII with blanks inside.
 _FIELD_VALUE = re.compile(r"(?:[!-~](?:[ -~]*[!-~])?)?")
 _VISIBLE = "!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~ "
 
@@ -72,7 +69,7 @@ def request_headers(
 def _user_headers(headers: Mapping[str, str], reserved: frozenset[str]) -> list[tuple[str, str]]:
     kept = []
     for name, value in headers.items():
-        if _TOKEN.fullmatch(name) is None:
+        if HEADER_NAME.fullmatch(name) is None:
             raise PermanentError(
                 f"the message's header {name[:80]!r} has a name that HTTP does not allow; "
                 "names are made of ASCII letters, digits and -_.!#$%&'*+^`|~"
@@ -109,7 +106,7 @@ def _percent(value: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
-    """Seconds that the answer asks to wait, at most a day, or None where it says nothing usable.
+    """Seconds that the answer asks to wait, or None where it says nothing usable.
 
     A date counts from the answer's own ``Date``, so that a receiver with a wrong clock is still
     understood; without one it counts from ``now``, which is timezone-aware.
@@ -118,13 +115,13 @@ def retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
     if not text:
         return None
     if text.isascii() and text.isdecimal():
-        # Cut before int(): a number of a thousand digits is a day as well.
-        return min(float(text[:300]), MAX_RETRY_AFTER)
+        # Cut, since more digits are no finite number; whoever retries has a limit of its own.
+        return float(text[:300])
     until = _date(text)
     if until is None:
         return None
     seconds = (until - (_date(headers.get("Date", "")) or now)).total_seconds()
-    return min(seconds, MAX_RETRY_AFTER) if seconds >= 0 else None
+    return seconds if seconds >= 0 else None
 
 
 def _date(text: str) -> datetime | None:

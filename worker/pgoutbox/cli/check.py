@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING
 
 import click
 
 from pgoutbox.cli.console import FAILURE, OK, SETTINGS, say, say_json
+from pgoutbox.errors import InvalidDestination
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
 def command(to: str | None, *, as_json: bool) -> int:
     """Tell everything that is wrong with the settings and with the database.
 
-    Exits with 78 for problems with the settings (the database is not asked then), with 1 for
-    problems with the database, else with 0. Warnings change nothing.
+    Publishers are opened as by a worker, and closed again: a jsonl file is created where there
+    is none. Exits with 78 for problems with the settings (the database is not asked then), with 1
+    for problems with the database, else with 0. Warnings change nothing.
     """
     from pgoutbox.settings import SettingsError, load_settings, warnings  # noqa: PLC0415 - slow
 
@@ -33,10 +36,30 @@ def command(to: str | None, *, as_json: bool) -> int:
     except SettingsError as error:
         _report(error.problems, (), {}, as_json=as_json)
         return SETTINGS
+    if refused := asyncio.run(_refused(settings)):
+        _report(refused, (), {}, as_json=as_json)
+        return SETTINGS
     verdict = _ask(settings)
     facts = _facts(settings, verdict)
     _report(verdict.problems, (*warnings(settings), *verdict.warnings), facts, as_json=as_json)
     return FAILURE if verdict.problems else OK
+
+
+async def _refused(settings: Settings) -> list[Problem]:
+    """What the publishers say against the URLs of the destinations."""
+    from pgoutbox.destinations.registry import open_publisher  # noqa: PLC0415 - slow
+    from pgoutbox.settings import unusable  # noqa: PLC0415 - slow
+
+    problems = []
+    for name, chosen in settings.destinations.items():
+        options = chosen.publisher_options(name)
+        try:
+            publisher = await open_publisher(chosen.url.get_secret_value(), options=options)
+        except InvalidDestination as error:
+            problems.append(unusable(error))
+        else:
+            await publisher.close()
+    return problems
 
 
 def _ask(settings: Settings) -> Verdict:

@@ -7,7 +7,8 @@ import sys
 
 import click
 
-from pgoutbox.settings import load_settings
+from pgoutbox.errors import InvalidDestination
+from pgoutbox.settings import SettingsError, load_settings, unusable
 from pgoutbox.telemetry.logs_setup import configure
 from pgoutbox.worker import Worker, run_process
 
@@ -18,7 +19,10 @@ def command(to: str | None) -> None:
     """Deliver messages until SIGTERM or SIGINT, then drain and exit."""
     settings = load_settings(os.environ, to=to, need_destination=True)
     configure(settings.log.format)
-    code = run_process(lambda: Worker(settings).run())
+    try:
+        code = run_process(lambda: Worker(settings).run())
+    except InvalidDestination as error:
+        raise SettingsError([unusable(error)]) from error
     # Not sys.exit: a thread of a publisher's library that hangs would keep the process alive.
     sys.stdout.flush()
     sys.stderr.flush()

@@ -115,7 +115,7 @@ def environment(place: Place, name: str, *, slots: int) -> dict[str, str]:
 def check(dsn: str) -> None:
     """Raise SettingsError when a worker would refuse the DSN."""
     environ = environment(Place(dsn, "public"), WORKERS[0], slots=1)
-    load_settings(environ, to="noop:", need_destination=True)
+    load_settings(environ, to="noop://", need_destination=True)
 
 
 def read_logs(logs: Iterable[Path]) -> Told:

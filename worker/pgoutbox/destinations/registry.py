@@ -26,6 +26,12 @@ GROUP = "pgoutbox.publishers"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
+def scheme_of(url: str) -> str:
+    """The URL's scheme, in lower case; empty where there is none."""
+    match = _SCHEME.match(url)
+    return match[1].lower() if match else ""
+
+
 def known_schemes() -> tuple[str, ...]:
     """Every URL scheme that an installed package serves, sorted."""
     return tuple(sorted({entry.name.lower() for entry in entry_points(group=GROUP)}))
@@ -51,13 +57,12 @@ async def open_publisher(url: str, *, options: PublisherOptions) -> Publisher | 
 
 
 def _entry_for(url: str, destination: str) -> EntryPoint:
-    match = _SCHEME.match(url)
-    if match is None:
+    scheme = scheme_of(url)
+    if not scheme:
         raise InvalidDestination(
             destination,
             f"the URL has no scheme; write one of {_listed()}, as in stdout://",
         )
-    scheme = match[1].lower()
     found = {
         entry.value: entry for entry in entry_points(group=GROUP) if entry.name.lower() == scheme
     }

@@ -8,13 +8,13 @@ import reprlib
 from collections.abc import Mapping
 
 from pgoutbox.errors import InvalidMessage
+from pgoutbox.message import HEADER_NAME
 from pgoutbox.producer import trace
 from pgoutbox.producer.text import unstorable
 
 MAX_BYTES = 16 * 1024
 """All names and values together, in UTF-8."""
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
 
 
@@ -50,7 +50,7 @@ def _checked(headers: object) -> dict[str, str]:
 def _name_problem(name: object) -> str | None:
     if not isinstance(name, str):
         return f"the name must be a str, not {type(name).__name__}"
-    if not _TOKEN.fullmatch(name):
+    if not HEADER_NAME.fullmatch(name):
         return "the name must be of letters, digits and !#$%&'*+-.^_`|~, and not empty"
     return None
 

@@ -13,7 +13,7 @@ from pgoutbox.settings.model import (
     Wakeup,
     read_secret,
 )
-from pgoutbox.settings.problems import SettingsError
+from pgoutbox.settings.problems import SettingsError, unusable
 from pgoutbox.settings.rules import warnings
 
 __all__ = [
@@ -29,5 +29,6 @@ __all__ = [
     "Wakeup",
     "load_settings",
     "read_secret",
+    "unusable",
     "warnings",
 ]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Stand in for required values that are missing or wrong, so that the rest can be checked.
 PLACEHOLDER_DSN = "host=localhost"
-PLACEHOLDER_URL = "noop:"
+PLACEHOLDER_URL = "noop://"
 
 
 def load_settings(

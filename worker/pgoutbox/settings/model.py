@@ -13,10 +13,16 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from pgoutbox.destinations.registry import scheme_of
+from pgoutbox.dispatch.drain import DrainTimes
+from pgoutbox.publisher import PublisherOptions
+
 Seconds = Annotated[float, Field(gt=0)]
 
 # What these take is cheap and local, so nothing is gained by fewer at once.
 UNLIMITED_SCHEMES = frozenset({"stdout", "jsonl", "noop"})
+
+DRAIN = DrainTimes()
 
 
 class Section(BaseModel):
@@ -31,7 +37,8 @@ class Wakeup(Section):
     mode: Literal["auto", "notify", "poll"] = Field(
         default="auto",
         description="How workers learn of new messages. `auto` listens for notifications where a"
-        " self-test shows that they arrive, and polls elsewhere; `notify` insists on them.",
+        " self-test shows that they arrive, and polls elsewhere; `notify` does the same, but where"
+        " they do not arrive `pgoutbox check` fails, and the worker logs an error at each test.",
     )
     max_interval: Seconds = Field(
         default=1.0, description="Seconds between two polls while there is nothing to do, at most."
@@ -106,14 +113,14 @@ class Drain(Section):
     """How a worker stops."""
 
     grace: Seconds = Field(
-        default=30.0,
+        default=DRAIN.grace,
         description="Seconds from the signal to stop until the process is killed: the pod's"
         " `terminationGracePeriodSeconds`.",
     )
     soft: Seconds = Field(
-        default=20.0,
-        description="Seconds that a drain waits for work in flight before it cancels it. Ten less"
-        " than `PGOUTBOX_DRAIN__GRACE`, at most.",
+        default=DRAIN.soft,
+        description="Seconds that a drain waits for work in flight before it cancels it. At most"
+        f" {DRAIN.total - DRAIN.soft + DRAIN.margin:g} less than `PGOUTBOX_DRAIN__GRACE`.",
     )
 
 
@@ -145,8 +152,8 @@ class Destination(Section):
     """One named target."""
 
     url: SecretStr = Field(
-        description="Where messages go; the scheme names the publisher (`stdout:`, `jsonl:`,"
-        " `noop:`, `https://...`)."
+        description="Where messages go; the scheme names the publisher (`stdout://`,"
+        " `jsonl:///path`, `noop://`, `https://...`)."
     )
     format: Literal["plain"] = Field(default="plain", description="The wire format.")
     concurrency: int = Field(
@@ -172,8 +179,13 @@ class Destination(Section):
     @property
     def scheme(self) -> str:
         """The URL's scheme, in lower case; empty where there is none."""
-        head, colon, _ = self.url.get_secret_value().partition(":")
-        return head.lower() if colon else ""
+        return scheme_of(self.url.get_secret_value())
+
+    def publisher_options(self, name: str) -> PublisherOptions:
+        """What its publisher is told when it is opened."""
+        return PublisherOptions(
+            destination=name, publish_timeout=self.publish_timeout, concurrency=self.concurrency
+        )
 
 
 class Settings(BaseSettings):

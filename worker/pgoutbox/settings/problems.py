@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
+    from pgoutbox.errors import InvalidDestination
+
 # Words that are planned for: they get a better answer than a typo does.
 LATER = {
     ("retention", "mode"): {"delete", "archive"},
@@ -41,6 +43,15 @@ def from_pydantic(error: ErrorDetails) -> Problem:
         rule=rule,
         advice=advice,
         value=_shown(error, path),
+    )
+
+
+def unusable(error: InvalidDestination) -> Problem:
+    """What a publisher's factory said about its URL, which it does not quote."""
+    return Problem(
+        field=variable(("destinations", error.destination, "url")),
+        rule=f"cannot be used: {error.problem}",
+        advice="",
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
+from pgoutbox.destinations.registry import known_schemes
+from pgoutbox.dispatch.drain import DrainTimes
 from pgoutbox.problem import Problem
 from pgoutbox.settings.dsn import dsn_problems
 from pgoutbox.settings.names import variable
@@ -14,13 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pgoutbox.settings.model import Destination, Settings
-
-# The parts of a drain after its soft wait, in seconds.
-CANCEL_WAIT = 3.0
-LAST_RELEASE = 2.0
-FLUSH = 3.0
-MARGIN = 2.0
-AFTER_SOFT = CANCEL_WAIT + LAST_RELEASE + FLUSH + MARGIN
 
 # Connections: with less than the first a finalize waits for a claim; with the second nothing does.
 MIN_CONNECTIONS = 2
@@ -143,14 +137,16 @@ def _lease(settings: Settings) -> Iterator[Problem]:
 
 def _drain(settings: Settings) -> Iterator[Problem]:
     drain = settings.drain
-    if drain.soft + AFTER_SOFT > drain.grace:
+    times = DrainTimes(grace=drain.grace, soft=drain.soft)
+    needed = times.total + times.margin
+    if needed > times.grace:
         yield Problem(
             field="PGOUTBOX_DRAIN__SOFT",
-            rule=f"must be at least {AFTER_SOFT:g} seconds less than PGOUTBOX_DRAIN__GRACE"
-            f" ({drain.grace:g}): {CANCEL_WAIT:g} to cancel, {LAST_RELEASE:g} for the last release,"
-            f" {FLUSH:g} to flush and {MARGIN:g} to spare",
-            value=f"{drain.soft:g}",
-            advice=f"Raise the grace to {drain.soft + AFTER_SOFT:g} (and the pod's"
+            rule=f"must be at least {needed - times.soft:g} seconds less than PGOUTBOX_DRAIN__GRACE"
+            f" ({times.grace:g}): {times.cancel:g} to cancel, {times.release:g} for the last"
+            f" release, {times.flush:g} to flush and {times.margin:g} to spare",
+            value=f"{times.soft:g}",
+            advice=f"Raise the grace to {needed:g} (and the pod's"
             " terminationGracePeriodSeconds with it), or lower this.",
             others=("PGOUTBOX_DRAIN__GRACE",),
         )
@@ -189,13 +185,13 @@ def _destination(settings: Settings, name: str, destination: Destination) -> Ite
 
 
 def _scheme(name: str, destination: Destination) -> Iterator[Problem]:
-    known = sorted(entry_points(group="pgoutbox.publishers").names)
+    known = known_schemes()
     if destination.scheme not in known:
         # What stands where a scheme should be may be anything, a secret included.
         yield Problem(
             field=variable(("destinations", name, "url")),
             rule="does not begin with the scheme of an installed publisher",
-            advice=f"There are {', '.join(f'{scheme}:' for scheme in known)}.",
+            advice=f"There are {', '.join(f'{scheme}://' for scheme in known)}.",
         )
 
 

@@ -24,7 +24,7 @@ TOLD_DEFAULTS = {
     ("listen_dsn",): "`PGOUTBOX_DSN`",
     ("owner",): "`$POD_NAME`, else the host name",
     ("url",): "required",
-    ("concurrency",): "`50` (`stdout:`, `jsonl:`, `noop:`: `PGOUTBOX_MAX_IN_FLIGHT`)",
+    ("concurrency",): "`50` (`stdout`, `jsonl`, `noop`: `PGOUTBOX_MAX_IN_FLIGHT`)",
 }
 INTRODUCTION = """\
 # Settings
