@@ -229,3 +229,17 @@ def test_the_schema_is_the_one_of_the_settings(empty_dsn: str) -> None:
     missing = enqueue(empty_dsn, *words)
     assert missing.exit_code == 1
     assert "run `pgoutbox migrate`" in missing.stderr
+
+
+def test_messages_with_an_ordering_key_are_said_to_wait(dsn: str) -> None:
+    words = (*ORDER, "--payload", "{}")
+    assert enqueue(dsn, *words).stderr == ""
+    ordered = enqueue(dsn, *words, "--ordering-key", "k", "--json")
+    assert ordered.exit_code == 0
+    assert ordered.stderr == (
+        "pgoutbox: 1 message has an ordering key, and this version does not deliver such messages"
+        " yet\n"
+    )
+    assert json.loads(ordered.stdout)["enqueued"] == 1
+    file = lines(LINE, LINE | {"ordering_key": "a"}, LINE | {"ordering_key": "b"})
+    assert "2 messages have an ordering key" in enqueue(dsn, "--file", "-", stdin=file).stderr

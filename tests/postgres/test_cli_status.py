@@ -176,3 +176,16 @@ def test_the_password_is_not_shown_when_the_server_cannot_be_reached(dsn: str) -
 )
 def test_durations_are_said_in_two_units(seconds: float, said: str) -> None:
     assert duration(seconds) == said
+
+
+def test_ready_messages_with_an_ordering_key_are_said_to_wait(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    insert(conn, destination="bank")
+    assert "ordering key" not in status(dsn).stdout
+    insert(conn, destination="mail", ordering_key="a")
+    insert(conn, destination="mail", ordering_key="b")
+    assert (
+        "messages of 2 ordering keys wait for mail, and this version does not deliver such"
+        " messages yet" in status(dsn).stdout.splitlines()
+    )

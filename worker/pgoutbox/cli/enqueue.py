@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 
 from pgoutbox.cli.connect import connect, dsn_option, schema_option, settings_for
-from pgoutbox.cli.console import progress, say, say_json
+from pgoutbox.cli.console import complain, progress, say, say_json
 from pgoutbox.cli.messages import (
     REQUIRED,
     BadInput,
@@ -61,7 +61,9 @@ class Options(TypedDict):
 @click.option("--destination", help="Its name.  [default: default]")
 @click.option("--content-type", help="Take the payload's bytes as they are, as this type.")
 @click.option("--header", metavar="NAME=VALUE", multiple=True, help="May be repeated.")
-@click.option("--ordering-key", help="Deliver in order with others of this key.")
+@click.option(
+    "--ordering-key", help="Deliver in order with others of this key: not by this version yet."
+)
 @click.option("--dedup-key", help="Insert nothing if this key is in the outbox already.")
 @click.option("--delay", type=float, metavar="SECONDS", help="Deliver not before that.")
 @click.option(
@@ -106,13 +108,22 @@ def command(
         lines = _lines(file, form, given)
     settings = settings_for(dsn, schema)
     with connect(settings) as conn:
-        ids = _insert(conn, settings.database.schema_name, lines, many=file is not None)
+        ids, ordered = _insert(conn, settings.database.schema_name, lines, many=file is not None)
     if as_json:
         say_json({"enqueued": len(ids), "message_ids": [str(one) for one in ids]})
     elif file is None:
         say(str(ids[0]))
     else:
         say(f"enqueued {len(ids)} message{'' if len(ids) == 1 else 's'}")
+    _warn_of(ordered)
+
+
+def _warn_of(ordered: int) -> None:
+    if ordered:
+        have = "message has" if ordered == 1 else "messages have"
+        complain(
+            f"{ordered} {have} an ordering key, and this version does not deliver such messages yet"
+        )
 
 
 def _given(options: Options) -> dict[str, object]:
@@ -174,13 +185,14 @@ def _called(file: str) -> str:
 
 def _insert(
     conn: psycopg.Connection, schema: str, lines: Iterable[Line], *, many: bool
-) -> list[UUID]:
-    """All of them in one transaction, or none."""
+) -> tuple[list[UUID], int]:
+    """All of them in one transaction, or none. Their ids, and how many have an ordering key."""
     from psycopg.errors import UndefinedTable  # noqa: PLC0415 - slow
 
     from pgoutbox import enqueue_many  # noqa: PLC0415 - slow
 
     ids: list[UUID] = []
+    ordered = 0
     remaining = iter(lines)
     with conn.transaction(), progress("enqueued") as advance:
         conn.execute(SEARCH_PATH, {"schema": schema})
@@ -194,8 +206,9 @@ def _insert(
                     f'there is no outbox in schema "{schema}" of this database:'
                     " run `pgoutbox migrate`"
                 ) from None
+            ordered += sum(line.message.ordering_key is not None for line in batch)
             advance(len(batch))
-    return ids
+    return ids, ordered
 
 
 def _refused(error: InvalidMessage, batch: list[Line], *, many: bool) -> BadInput:

@@ -45,6 +45,12 @@ def sentences(status: Status) -> list[str]:
         " undelivered"
         for name in status.unserved
     ]
+    told += [
+        f"messages of {_keys(counts.ready_lanes, found.cap)} wait for {name}, and this version does"
+        " not deliver such messages yet"
+        for name, counts in found.destinations.items()
+        if counts.ready_lanes
+    ]
     if not found.destinations:
         told.append(f'nothing is waiting in schema "{status.schema}", and nothing is dead')
     if not found.workers:
@@ -109,6 +115,10 @@ def _workers(found: Statistics) -> Table:
 
 def _count(number: int, cap: int) -> str:
     return str(number) if number < cap else f"{cap}+"
+
+
+def _keys(number: int, cap: int) -> str:
+    return f"{_count(number, cap)} ordering key{'' if number == 1 else 's'}"
 
 
 def _draw(tables: Iterable[Table]) -> None:
