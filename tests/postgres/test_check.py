@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 
 from pgoutbox.cli.main import group
 from pgoutbox.database.checks import Wanted, check_database
-from pgoutbox.database.facts import keeps_options, notification_arrives, read_facts
+from pgoutbox.database.facts import read_facts
 from pgoutbox.database.migrate import apply
 from tests.support.roles import login_role
 
@@ -159,28 +159,6 @@ def test_messages_for_a_destination_that_is_not_served_are_warned_of(dsn: str) -
     assert warning["rule"].endswith("billing, orders")
 
 
-def test_a_notification_arrives_on_a_direct_connection(dsn: str) -> None:
-    assert notification_arrives(dsn)
-
-
-def test_a_notification_that_only_the_sender_would_receive_does_not_count(
-    dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # As behind a pooler: the server connection that LISTEN went to belongs to another client
-    # when the notification comes, so the one who listens has it no longer.
-    execute = psycopg.Connection.execute
-
-    def pooled(conn: psycopg.Connection, query: bytes, *more: Any) -> object:
-        if "pg_notify" in str(query):
-            execute(conn, b"LISTEN outbox")
-        elif "LISTEN" in str(query):
-            return None
-        return execute(conn, query, *more)
-
-    monkeypatch.setattr(psycopg.Connection, "execute", pooled)
-    assert not notification_arrives(dsn, seconds=0.2)
-
-
 def test_options_that_a_pooler_refuses_are_named(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_given: Any, **_more: Any) -> None:
         raise psycopg.OperationalError("FATAL:  unsupported startup parameter: options")
@@ -188,10 +166,6 @@ def test_options_that_a_pooler_refuses_are_named(dsn: str, monkeypatch: pytest.M
     monkeypatch.setattr(psycopg, "connect", refuse)
     [problem] = check_database(dsn, dsn, Wanted()).problems
     assert "holds options that the pooler does not take" in problem.rule
-
-
-def test_start_up_options_reach_the_server_beside_those_of_the_dsn(dsn: str) -> None:
-    assert keeps_options(make_conninfo(dsn, options="-c search_path=public"))
 
 
 def test_nothing_of_psycopg_escapes(dsn: str) -> None:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from pgoutbox.dispatch import listen, wakeup
-from pgoutbox.dispatch.wakeup import LOUD_RATE, Wakeup
+from pgoutbox.database import probes
+from pgoutbox.database.migrate import apply
+from pgoutbox.dispatch import listen, loudness, wakeup
+from pgoutbox.dispatch.wakeup import Wakeup
 from pgoutbox.events import WakeupModeChanged
 from tests.support.dispatching import Events, Scripted, dispatching, eventually, to, until_true
 from tests.support.outbox_rows import insert
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 NEVER = 60.0
 WANTED = b"SELECT wanted FROM outbox_wakeup"
 NOT_WANTED = b"SELECT NOT wanted FROM outbox_wakeup"
+NOTIFY = b"SELECT pg_notify('outbox', %s)"
 
 
 @pytest.fixture
@@ -88,20 +91,50 @@ async def test_a_message_that_is_committed_while_the_worker_asks_is_not_slept_th
 
 
 async def test_notifications_that_come_too_often_are_switched_off_and_work_goes_on(
-    dsn: str, conn: psycopg.Connection, ear: psycopg.Connection[Any]
+    dsn: str,
+    conn: psycopg.Connection,
+    ear: psycopg.Connection[Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(loudness, "RATE_WINDOW", 0.1)
+    monkeypatch.setattr(loudness, "CALM_AFTER", 60.0)
     async with dispatching(dsn, to(Scripted()), listen=True) as running:
         await until_true(conn, WANTED)
-        running.wakeup._notifications.per_second = LOUD_RATE + 1
-        running.wakeup._notifications._since += NEVER
-        running.wakeup.ring()
+        for number in range(100):
+            conn.execute(NOTIFY, [f"whoever {number}"])
         await until_true(conn, NOT_WANTED)
         heard(ear, conn)
         insert(conn)
         await running.events.finished(1)
         assert heard(ear, conn) == []
-        running.wakeup._notifications._since -= 2 * NEVER
+        monkeypatch.setattr(loudness, "CALM_AFTER", 0.1)
         await until_true(conn, WANTED)
+
+
+@pytest.mark.usefixtures("no_polling", "impatient")
+async def test_behind_a_pooler_a_direct_connection_keeps_listening_whatever_the_schema(
+    empty_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_alive: list[None] = []
+    receive = listen.Listener._receive
+
+    async def counting(self: listen.Listener, conn: psycopg.AsyncConnection[Any]) -> None:
+        kept_alive.append(None)
+        await receive(self, conn)
+
+    monkeypatch.setattr(listen.Listener, "_receive", counting)
+    with psycopg.connect(empty_dsn, autocommit=True) as admin:
+        apply(admin, schema="app")
+        admin.execute("SET search_path = app")
+        pooled: dict[str, Any] = {"pooler": "transaction", "schema": "app"}
+        async with dispatching(
+            empty_dsn, to(Scripted()), listen=True, max_interval=NEVER, **pooled
+        ) as running:
+            await until_true(admin, WANTED)
+            await eventually(lambda: len(kept_alive) > 3)
+            insert(admin)
+            await running.events.finished(1)
+            assert [one.mode for one in running.events.of(WakeupModeChanged)] == ["notify"]
 
 
 async def test_polling_finds_what_no_notification_told_of(
@@ -188,7 +221,7 @@ async def test_a_connection_that_comes_about_as_its_listener_is_cancelled_is_clo
 async def test_a_connection_on_which_nothing_arrives_is_found_out_and_polled_instead(
     dsn: str, conn: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listen, "LISTEN", b"SELECT 1")
+    monkeypatch.setattr(probes, "LISTEN", b"SELECT 1")
     async with dispatching(dsn, to(Scripted()), listen=True) as running:
         [mode] = await running.events.seen(WakeupModeChanged)
         insert(conn)
@@ -197,11 +230,36 @@ async def test_a_connection_on_which_nothing_arrives_is_found_out_and_polled_ins
     assert "PGOUTBOX_LISTEN_DSN" in mode.reason
 
 
-@pytest.mark.usefixtures("no_polling", "impatient")
-async def test_a_switch_that_somebody_left_off_is_mended_by_whoever_sleeps(
-    dsn: str, conn: psycopg.Connection
+@pytest.mark.parametrize(("insist", "told"), [(False, 1), (True, 3)])
+@pytest.mark.usefixtures("impatient")
+async def test_whoever_insists_on_notifications_is_told_at_each_test_that_there_are_none(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, *, insist: bool, told: int
 ) -> None:
-    async with dispatching(dsn, to(Scripted()), listen=True, max_interval=NEVER):
+    tests: list[None] = []
+
+    async def deaf(*_args: Any, **_more: Any) -> bool:
+        tests.append(None)
+        return False
+
+    monkeypatch.setattr(listen, "hears_notifications", deaf)
+    monkeypatch.setattr(listen, "KEEPALIVE_SECONDS", 0.001)
+    events = Events()
+    clock = Wakeup(max_interval=NEVER, notify_possible=True)
+    listener = listen.Listener(lambda: dsn, clock, ["default"], events, insist=insist)
+    listening = asyncio.create_task(listener.run())
+    await eventually(lambda: len(tests) > 3)
+    listening.cancel()
+    changes = events.of(WakeupModeChanged)
+    assert {(one.mode, one.insisted) for one in changes} == {("poll", insist)}
+    assert len(changes) >= told
+    assert insist or len(changes) == 1
+
+
+async def test_a_switch_that_somebody_left_off_is_mended_by_whoever_sleeps(
+    dsn: str, conn: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeup, "MEND_SECONDS", 0.05)
+    async with dispatching(dsn, to(Scripted()), listen=True):
         await until_true(conn, WANTED)
         conn.execute("UPDATE outbox_wakeup SET wanted = false")
         await until_true(conn, WANTED)

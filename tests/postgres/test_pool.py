@@ -11,14 +11,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import PoolTimeout
 
+from pgoutbox.database.conninfo import DatabaseOptions, conninfo
 from pgoutbox.database.migrate import apply
-from pgoutbox.database.pool import (
-    DATABASE_ERRORS,
-    Database,
-    DatabaseOptions,
-    bounded,
-    conninfo,
-)
+from pgoutbox.database.pool import DATABASE_ERRORS, Database, bounded
 from tests.support.dispatching import claimed, database, eventually
 from tests.support.outbox_rows import insert
 from tests.support.roles import login_role
@@ -28,6 +23,7 @@ SHOW = {
     for name in (
         "search_path",
         "statement_timeout",
+        "idle_in_transaction_session_timeout",
         "plan_cache_mode",
         "enable_seqscan",
         "enable_bitmapscan",
@@ -74,6 +70,7 @@ async def test_behind_a_pooler_each_statement_brings_its_settings_and_leaves_non
         assert db.behind_pooler
         assert await shown(db, "search_path") == '"public", pg_temp'
         assert await shown(db, "statement_timeout") == "1500ms"
+        assert await shown(db, "idle_in_transaction_session_timeout") == "1500ms"
         assert await shown(db, "plan_cache_mode") == "force_custom_plan"
         assert await shown(db, "enable_seqscan") == "off"
         assert await shown(db, "enable_bitmapscan") == "off"

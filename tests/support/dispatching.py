@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pgoutbox.database.pool import Database, DatabaseOptions, conninfo
+from pgoutbox.database.conninfo import DatabaseOptions, conninfo
+from pgoutbox.database.pool import Database
 from pgoutbox.dispatch.claim import claim, reclaim
 from pgoutbox.dispatch.drain import DrainTimes
 from pgoutbox.dispatch.flight import Destination
@@ -209,10 +211,14 @@ async def dispatching(
     listen: bool = False,
     times: DrainTimes = SHORT_DRAIN,
     max_interval: float = 0.05,
-    pool_max: int = 3,
     **options: Any,
 ) -> AsyncIterator[Running]:
-    """A dispatcher that runs until the block ends; ``options`` are those of `DispatchOptions`."""
+    """A dispatcher that runs until the block ends.
+
+    ``options`` are those of `DispatchOptions`, and of `DatabaseOptions` except for the DSN.
+    """
+    db_fields = {one.name for one in dataclasses.fields(DatabaseOptions)} & options.keys()
+    db_options = DatabaseOptions(lambda: dsn, **{name: options.pop(name) for name in db_fields})
     chosen: dict[str, Any] = {
         "owner": "a worker",
         "reclaim_interval": 0.05,
@@ -221,14 +227,13 @@ async def dispatching(
     named = {destination.name: destination for destination in destinations}
     events = Events()
     wakeup = Wakeup(max_interval=max_interval, notify_possible=listen)
-    db_options = DatabaseOptions(lambda: dsn, pool_max=pool_max)
     db = Database(db_options)
     await db.open()
     dispatcher = Dispatcher(db, named, wakeup, DispatchOptions(**chosen), events)
     listener = None
     if listen:
         listener = Listener(
-            lambda: conninfo(db_options, session_settings=True), wakeup, named, dispatcher.emit
+            lambda: conninfo(db_options, session_settings=False), wakeup, named, dispatcher.emit
         )
     task = asyncio.create_task(run(dispatcher, listener, times))
     task.add_done_callback(lambda _: events.changed())

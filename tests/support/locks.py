@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.rows import tuple_row
 
-from pgoutbox.database.pool import Database, DatabaseOptions, conninfo
+from pgoutbox.database.conninfo import DatabaseOptions, conninfo
+from pgoutbox.database.pool import Database
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -97,6 +97,16 @@ def test_everything_may_be_seen_at_debug() -> None:
     assert {line["log_level"] for line in lines} == {"debug"}
 
 
+def test_notifications_that_were_insisted_on_and_do_not_arrive_are_an_error(
+    written: Written,
+) -> None:
+    lines = written.after(
+        events.WakeupModeChanged("poll", "none arrived", insisted=True),
+        events.WakeupModeChanged("notify", "one arrived", insisted=True),
+    )
+    assert [line["log_level"] for line in lines] == ["error", "info"]
+
+
 def test_the_life_of_a_worker_is_told_at_info(written: Written) -> None:
     lines = written.after(
         events.WorkerStarted("pod-1", "7f", ("orders",)),

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from pgoutbox.dispatch import wakeup as module
-from pgoutbox.dispatch.wakeup import FIRST_INTERVAL, LOUD_RATE, SLEEPY_AFTER, Rate, Wakeup
+from pgoutbox.dispatch.loudness import (
+    CALM_AFTER,
+    LOUD_RATE,
+    SILENCE_SECONDS,
+    SILENT_INTERVAL,
+    SLEEPY_AFTER,
+)
+from pgoutbox.dispatch.wakeup import FIRST_INTERVAL, MEND_SECONDS, Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,10 +37,13 @@ class Switch:
 
     def __init__(self) -> None:
         self.asked: list[bool] = []
+        self.on = False
 
     async def execute(self, _statement: bytes, parameters: dict[str, bool]) -> int:
         self.asked.append(parameters["wanted"])
-        return 1
+        touched = parameters["wanted"] != self.on
+        self.on = parameters["wanted"]
+        return int(touched)
 
 
 class Alarm:
@@ -42,18 +52,16 @@ class Alarm:
     def __init__(self, clock: Clock, *, notify_possible: bool = True) -> None:
         self.clock = clock
         self.wakeup = Wakeup(max_interval=1.0, notify_possible=notify_possible)
-        self.wakeup._rows = Rate(_since=clock.now)
-        self.wakeup._notifications = Rate(_since=clock.now)
         self.wakeup.listening(active=notify_possible)
         self.switched = Switch()
 
     async def switch(self) -> bool:
         return await self.wakeup.switch(cast("Database", self.switched))
 
-    def notifications(self, per_second: float, seconds: int = 2) -> None:
+    def notifications(self, per_second: float, seconds: int = 1) -> None:
         for _ in range(seconds):
             for _ in range(int(per_second)):
-                self.wakeup.notified()
+                self.wakeup.heard()
             self.clock.now += 1.0
 
     def rows(self, per_second: float, seconds: int = 2) -> None:
@@ -84,7 +92,6 @@ async def test_whoever_finds_nothing_for_a_while_asks_for_notifications_once(clo
     alarm = Alarm(clock)
     clock.now += SLEEPY_AFTER
     assert await alarm.switch()
-    assert alarm.wakeup.asleep
     assert not await alarm.switch()
     assert alarm.switched.asked == [True]
 
@@ -98,34 +105,85 @@ async def test_a_worker_with_a_steady_stream_of_rows_asks_for_nothing(clock: Clo
 
 async def test_a_few_rows_a_second_are_no_reason_to_go_without_notifications(clock: Clock) -> None:
     alarm = Alarm(clock)
-    alarm.rows(per_second=20)
+    alarm.rows(per_second=200)
     assert await alarm.switch()
 
 
-async def test_too_many_notifications_are_switched_off_and_on_again_when_it_is_quiet(
+async def loud(alarm: Alarm) -> None:
+    """Let there be too many notifications, and somebody who finds rows."""
+    await alarm.switch()
+    alarm.notifications(LOUD_RATE + 50)
+    alarm.wakeup.found(1)
+    assert not await alarm.switch()
+    assert alarm.switched.asked == [True, False]
+
+
+async def test_too_many_notifications_are_switched_off_until_there_is_nothing_to_do(
     clock: Clock,
 ) -> None:
     alarm = Alarm(clock)
-    clock.now += SLEEPY_AFTER
-    await alarm.switch()
-    alarm.notifications(LOUD_RATE + 50)
+    await loud(alarm)
+    clock.now += 1.0
     assert not await alarm.switch()
-    assert alarm.switched.asked == [True, False]
-    assert not alarm.wakeup.asleep
-    for _ in range(3):
-        clock.now += 2.0
-        await alarm.switch()
+    clock.now += CALM_AFTER - 1.0
+    assert await alarm.switch()
     assert alarm.switched.asked == [True, False, True]
 
 
-async def test_between_quiet_and_loud_nothing_is_switched_back_and_forth(clock: Clock) -> None:
+async def test_a_small_share_of_the_rows_is_no_reason_to_end_the_silence_early(
+    clock: Clock,
+) -> None:
     alarm = Alarm(clock)
-    clock.now += SLEEPY_AFTER
+    await loud(alarm)
+    began = clock.now
+    while clock.now < began + SILENCE_SECONDS:
+        assert not await alarm.switch()
+        clock.now += 1.0
+        alarm.wakeup.found(20)
+    clock.now += 1.0
+    assert await alarm.switch()
+
+
+async def test_as_many_notifications_as_are_bearable_are_kept(clock: Clock) -> None:
+    alarm = Alarm(clock)
     await alarm.switch()
     for _ in range(10):
-        alarm.notifications(LOUD_RATE - 50, seconds=1)
-        alarm.rows(per_second=200, seconds=1)
+        alarm.notifications(LOUD_RATE - 50)
+        alarm.wakeup.found(100)
         await alarm.switch()
+    assert alarm.switched.asked == [True]
+
+
+async def test_whoever_still_hears_too_much_says_so_again(clock: Clock) -> None:
+    alarm = Alarm(clock)
+    await loud(alarm)
+    alarm.switched.on = True
+    alarm.notifications(LOUD_RATE + 50)
+    assert not await alarm.switch()
+    assert alarm.switched.asked == [True, False, False]
+    alarm.notifications(LOUD_RATE - 50, seconds=3)
+    alarm.wakeup.found(1)
+    assert not await alarm.switch()
+    assert alarm.switched.asked == [True, False, False]
+
+
+async def test_a_sleeper_makes_sure_now_and_then_that_it_will_be_woken(clock: Clock) -> None:
+    alarm = Alarm(clock)
+    await alarm.switch()
+    clock.now += MEND_SECONDS
+    assert not await alarm.switch(), "nothing was missed"
+    alarm.switched.on = False
+    clock.now += MEND_SECONDS
+    assert await alarm.switch(), "something may have been missed"
+    assert alarm.switched.asked == [True, True, True]
+
+
+async def test_whoever_is_busy_does_not_make_sure_of_anything(clock: Clock) -> None:
+    alarm = Alarm(clock)
+    await alarm.switch()
+    clock.now += MEND_SECONDS
+    alarm.wakeup.found(1)
+    assert not await alarm.switch()
     assert alarm.switched.asked == [True]
 
 
@@ -176,6 +234,18 @@ async def test_polling_slows_down_while_it_finds_nothing_and_is_quick_after_work
     assert wakeup._interval == FIRST_INTERVAL
 
 
+async def test_in_the_silence_polling_stays_quick(clock: Clock) -> None:
+    alarm = Alarm(clock)
+    await loud(alarm)
+    for _ in range(10):
+        alarm.wakeup.found(0)
+    assert alarm.wakeup._interval == SILENT_INTERVAL
+    clock.now += CALM_AFTER
+    for _ in range(10):
+        alarm.wakeup.found(0)
+    assert alarm.wakeup._interval == 1.0
+
+
 @pytest.mark.parametrize("wake", ["notified", "ring", "nudge"])
 async def test_a_sleeper_wakes_at_once_for_a_reason(wake: str) -> None:
     wakeup = Wakeup(max_interval=100.0, notify_possible=True)
@@ -216,3 +286,34 @@ async def test_whoever_keeps_coming_too_late_steps_back_but_never_for_long() -> 
         await wakeup.wait()
     wakeup.found(3)
     assert wakeup._in_vain == 0
+
+
+async def test_a_single_notification_that_came_too_late_costs_no_latency(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "DEBOUNCE_STEP", 100.0)
+    monkeypatch.setattr(module, "MAX_DEBOUNCE", 100.0)
+    wakeup = Wakeup(max_interval=100.0, notify_possible=True)
+    wakeup._interval = 100.0
+    wakeup.notified()
+    wakeup.found(0)
+    wakeup.notified()
+    async with asyncio.timeout(5):
+        await wakeup.wait()
+
+
+async def test_what_comes_while_somebody_steps_back_is_claimed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "DEBOUNCE_STEP", 0.02)
+    wakeup = Wakeup(max_interval=100.0, notify_possible=True)
+    wakeup.notified()
+    wakeup.found(0)
+    wakeup.notified()
+    wakeup.found(0)
+    wakeup._interval = 100.0
+    wakeup.notified()
+    async with waiting(wakeup) as stepping_back:
+        assert not stepping_back.done()
+        wakeup.notified()
+    assert not wakeup._rung.is_set()

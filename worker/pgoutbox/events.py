@@ -43,6 +43,8 @@ class WakeupModeChanged:
 
     mode: Literal["notify", "poll"]
     reason: str
+    insisted: bool = False
+    """The settings say ``notify``; that there are none is told again at each test."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 from psycopg import sql
 
+from pgoutbox.database.conninfo import DatabaseOptions, conninfo
 from pgoutbox.database.migrate import apply
-from pgoutbox.database.pool import DatabaseOptions, conninfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

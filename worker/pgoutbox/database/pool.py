@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from pgoutbox.database.connection import reporting
+from pgoutbox.database.conninfo import LOCAL_SETTINGS, DatabaseOptions, conninfo, local_settings
+from pgoutbox.database.probes import keeps_options
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from psycopg.rows import AsyncRowFactory
+
+__all__ = ["DATABASE_ERRORS", "Database", "DatabaseOptions", "bounded", "conninfo"]
 
 T = TypeVar("T")
 
@@ -37,35 +39,6 @@ RECONNECT_TIMEOUT = 0.5
 CONNECTION_TIMEOUT = 1.5
 """Seconds to wait for a connection. Only a new call makes the pool try to connect again."""
 MARGIN = 1.0
-
-# Behind a pooler in transaction mode nothing that was set on the session is there at the next
-# statement, so it is set again inside each transaction.
-LOCAL_SETTINGS = b"""
-SELECT set_config('search_path', %(search_path)s, true),
-       set_config('statement_timeout', %(statement_timeout)s, true),
-       set_config('plan_cache_mode', 'force_custom_plan', true),
-       set_config('enable_seqscan', 'off', true),
-       set_config('enable_bitmapscan', 'off', true),
-       set_config('jit', 'off', true)
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseOptions:
-    """How to connect. ``dsn`` is called for every connection, so that a rotated secret is seen."""
-
-    dsn: Callable[[], str]
-    schema: str = "public"
-    pool_max: int = 3
-    statement_timeout: float = 5.0
-    pooler: str = "auto"
-    """``none``, ``transaction``, or ``auto``: found out at the first connection."""
-    application_name: str = "pgoutbox"
-
-    @property
-    def search_path(self) -> str:
-        """The schema alone; pg_temp last, so that no temporary table can stand in for ours."""
-        return f'"{self.schema}", pg_temp'
 
 
 class Database:
@@ -89,7 +62,7 @@ class Database:
         Raises `DATABASE_ERRORS` without a server, and whatever ``check`` raises.
         """
         if self._options.pooler == "auto":
-            asked = keeps_session_settings(self._options)
+            asked = keeps_options(conninfo(self._options, session_settings=False))
             self._session_settings = await bounded(asked, self._limit)
         await bounded(self._check_once(check), self._limit)
 
@@ -209,67 +182,6 @@ class Database:
         """Close the pool; connections that are still in use are left to the process's exit."""
         if self._pool is not None:
             await bounded(self._pool.close(timeout=timeout), timeout + MARGIN)
-
-
-def conninfo(options: DatabaseOptions, *, session_settings: bool) -> str:
-    """The DSN with our timeouts, and with session settings where they last.
-
-    Raises psycopg.ProgrammingError for a malformed DSN.
-    """
-    given = conninfo_to_dict(options.dsn())
-    ours: dict[str, Any] = {
-        "connect_timeout": max(2, int(options.statement_timeout)),
-        "tcp_user_timeout": int(options.statement_timeout * 1000),
-        "keepalives_idle": 5,
-        "keepalives_interval": 2,
-        "keepalives_count": 3,
-        "application_name": options.application_name,
-    }
-    merged = ours | given
-    if session_settings:
-        settings = {
-            "search_path": options.search_path,
-            "statement_timeout": f"{options.statement_timeout:g}s",
-            # A generic plan cannot know how many rows an array holds, and picks a bad one.
-            "plan_cache_mode": "force_custom_plan",
-            # Each statement follows an index that it was written for and stops early. Statistics
-            # of a quiet time, or none after a restore, make it look as cheap to read and sort all
-            # that matches.
-            "enable_seqscan": "off",
-            "enable_bitmapscan": "off",
-            "jit": "off",
-            "default_transaction_isolation": "read committed",
-        }
-        flags = (f"{name}={value}" for name, value in settings.items())
-        escaped = ("-c " + flag.replace("\\", r"\\").replace(" ", r"\ ") for flag in flags)
-        merged["options"] = " ".join([str(given.get("options") or ""), *escaped]).strip()
-    return make_conninfo("", **merged)
-
-
-def local_settings(options: DatabaseOptions) -> dict[str, str]:
-    """The parameters of `LOCAL_SETTINGS`."""
-    return {
-        "search_path": options.search_path,
-        "statement_timeout": f"{options.statement_timeout:g}s",
-    }
-
-
-async def keeps_session_settings(options: DatabaseOptions) -> bool:
-    """Whether start-up options take effect. A pooler refuses or ignores them.
-
-    Raises psycopg.OperationalError when there is no server to ask.
-    """
-    try:
-        conn = await AsyncConnection.connect(
-            conninfo(options, session_settings=True), autocommit=True, prepare_threshold=None
-        )
-    except psycopg.OperationalError as error:
-        if "unsupported startup parameter" in str(error):
-            return False
-        raise
-    async with conn:
-        row = await (await conn.execute("SHOW plan_cache_mode")).fetchone()
-        return row is not None and row[0] == "force_custom_plan"
 
 
 async def bounded(call: Coroutine[Any, Any, T] | asyncio.Future[T], seconds: float) -> T:

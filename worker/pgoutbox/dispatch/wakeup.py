@@ -1,7 +1,7 @@
 """When to look for work: on a notification, and by polling as the net under it.
 
 Polling is quick after work and slows down to ``max_interval`` when there is none. Notifications
-are asked for only while somebody sleeps: a transaction that notifies holds a lock of the whole
+are asked for only while that costs little: a transaction that notifies holds a lock of the whole
 server through its commit, which costs busy producers more than polling costs anybody.
 """
 
@@ -10,19 +10,16 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from pgoutbox.dispatch.loudness import RATE_WINDOW, SILENT_INTERVAL, Loudness
 
 if TYPE_CHECKING:
     from pgoutbox.database.pool import Database
 
 FIRST_INTERVAL = 0.005
-SLEEPY_AFTER = 0.1
-"""Seconds without a row after which notifications are asked for."""
-QUIET_RATE = 150.0
-LOUD_RATE = 300.0
-"""Notifications per second above which they are switched off; below the quiet rate of rows, on."""
-RATE_WINDOW = 1.0
+MEND_SECONDS = 5.0
+"""How often whoever counts on being woken makes sure that nobody left the switch off."""
 MAX_DEBOUNCE = 0.02
 DEBOUNCE_STEP = 0.001
 
@@ -30,23 +27,6 @@ DEBOUNCE_STEP = 0.001
 SWITCH = b"""
 UPDATE outbox_wakeup SET wanted = %(wanted)s, changed_at = now() WHERE wanted <> %(wanted)s
 """
-
-
-@dataclass(slots=True)
-class Rate:
-    """Events per second over the last whole window."""
-
-    per_second: float = 0.0
-    _count: int = 0
-    _since: float = field(default_factory=time.monotonic)
-
-    def add(self, count: int, now: float) -> None:
-        """Count ``count`` events at ``now`` (monotonic seconds)."""
-        elapsed = now - self._since
-        if elapsed >= RATE_WINDOW:
-            self.per_second = self._count / elapsed
-            self._count, self._since = 0, now
-        self._count += count
 
 
 class Wakeup:
@@ -60,10 +40,9 @@ class Wakeup:
         self._rung = asyncio.Event()
         self._notified = False
         self._in_vain = 0
-        self._last_found = time.monotonic()
-        self._rows = Rate()
-        self._notifications = Rate()
+        self._loudness = Loudness(time.monotonic())
         self._wanted: bool | None = None
+        self._said_at = 0.0
 
     def listening(self, *, active: bool) -> None:
         """The listener reports whether notifications arrive at all."""
@@ -71,16 +50,14 @@ class Wakeup:
         self._wanted = None
         self.ring()
 
+    def heard(self) -> None:
+        """A notification arrived, whoever it is for."""
+        self._loudness.heard(1, time.monotonic())
+
     def notified(self) -> None:
-        """A notification for one of our destinations arrived."""
-        self._notifications.add(1, time.monotonic())
+        """It was for one of our destinations."""
         self._notified = True
         self._rung.set()
-
-    @property
-    def asleep(self) -> bool:
-        """Whether this worker counts on notifications at the moment."""
-        return self._wanted is True and time.monotonic() - self._last_found >= SLEEPY_AFTER
 
     def ring(self) -> None:
         """Look for work now, whatever the clock says."""
@@ -94,13 +71,15 @@ class Wakeup:
     def found(self, count: int) -> None:
         """The claim loop reports what its last claim brought."""
         now = time.monotonic()
-        self._rows.add(count, now)
+        self._loudness.found(count, now)
         if count:
-            self._last_found = now
             self._interval = FIRST_INTERVAL
             self._in_vain = 0
         else:
-            self._interval = min(self._interval * 2, self._max_interval)
+            longest = min(self._max_interval, SILENT_INTERVAL)
+            if not self._loudness.silent(now):
+                longest = self._max_interval
+            self._interval = min(self._interval * 2, longest)
             self._in_vain += self._notified
         self._notified = False
 
@@ -109,24 +88,25 @@ class Wakeup:
 
         Whoever asked must claim once more before sleeping, for what was committed meanwhile.
         """
-        wanted = self._decide(time.monotonic())
-        if wanted is None or wanted == self._wanted:
-            return False
-        await db.execute(SWITCH, {"wanted": wanted})
-        self._wanted = wanted
-        return wanted
-
-    def _decide(self, now: float) -> bool | None:
         if not (self._notify_possible and self._listening):
-            return None
-        self._rows.add(0, now)
-        self._notifications.add(0, now)
-        if self._notifications.per_second > LOUD_RATE:
             return False
-        sleepy = now - self._last_found >= SLEEPY_AFTER
-        if sleepy or self._rows.per_second < QUIET_RATE:
-            return True
-        return None
+        now = time.monotonic()
+        wanted = self._loudness.wanted(now)
+        if wanted is None:
+            return False
+        changed = wanted != self._wanted
+        if not (changed or self._doubtful(now)):
+            return False
+        touched = await db.execute(SWITCH, {"wanted": wanted})
+        self._wanted, self._said_at = wanted, now
+        return wanted and (changed or touched > 0)
+
+    def _doubtful(self, now: float) -> bool:
+        """Whether somebody else may have said the opposite meanwhile."""
+        silence = now - self._said_at
+        if self._wanted:
+            return silence >= MEND_SECONDS and self._loudness.sleepy(now)
+        return silence >= RATE_WINDOW and self._loudness.loud(now)
 
     async def wait(self) -> None:
         """Return at the next notification, ring or poll, whichever is first."""
@@ -135,10 +115,12 @@ class Wakeup:
         try:
             async with asyncio.timeout(interval):
                 await self._rung.wait()
+            # Every notification reaches every worker. One that keeps coming too late steps back;
+            # a single time was only our own poll, which came before the notification.
+            if self._notified and self._in_vain > 1:
+                await asyncio.sleep(min((self._in_vain - 1) * DEBOUNCE_STEP, MAX_DEBOUNCE))
         except TimeoutError:
             return
         finally:
+            # The claim that follows sees whatever was committed until now.
             self._rung.clear()
-        # Every notification reaches every worker. One that keeps coming too late steps back.
-        if self._notified and self._in_vain:
-            await asyncio.sleep(min(self._in_vain * DEBOUNCE_STEP, MAX_DEBOUNCE))

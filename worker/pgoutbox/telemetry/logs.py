@@ -53,7 +53,9 @@ class Logs:
             case events.WorkerStarted():
                 self._started(event)
             case events.WakeupModeChanged():
-                self._log.info("wakeup mode", mode=event.mode, reason=clean(event.reason))
+                missing = event.insisted and event.mode == "poll"
+                tell = self._log.error if missing else self._log.info
+                tell("wakeup mode", mode=event.mode, reason=clean(event.reason))
             case events.LeaseLost():
                 self._log.warning("lease lost", stage="publish", **_named(event.messages))
             case events.LeaseUnconfirmed():
