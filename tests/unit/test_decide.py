@@ -40,11 +40,11 @@ LAST_CHANCE = Release(1.0, "interrupted by a drain at the last attempt")
 WHATEVER_THE_AGE: list[tuple[Outcome, Transition, Transition]] = [
     (Published(), Finish(), Finish()),
     (RetryableFailure("x"), Retry(2.0, "x"), GAVE_UP),
-    (RetryableFailure("x", 7.0), Retry(7.0, "x"), GAVE_UP),
-    (RetryableFailure("x", 0.0), Retry(0.0, "x"), GAVE_UP),
-    (RetryableFailure("x", -5.0), Retry(0.0, "x"), GAVE_UP),
-    (RetryableFailure("x", 1e9), Retry(DAY, "x"), GAVE_UP),
-    (RetryableFailure("x", float("inf")), Retry(DAY, "x"), GAVE_UP),
+    (RetryableFailure("x", 7.0), Retry(7.0 + 2.0, "x"), GAVE_UP),
+    (RetryableFailure("x", 0.0), Retry(2.0, "x"), GAVE_UP),
+    (RetryableFailure("x", -5.0), Retry(2.0, "x"), GAVE_UP),
+    (RetryableFailure("x", 1e9), Retry(DAY + 2.0, "x"), GAVE_UP),
+    (RetryableFailure("x", float("inf")), Retry(DAY + 2.0, "x"), GAVE_UP),
     (RetryableFailure("x", float("nan")), Retry(2.0, "x"), GAVE_UP),
     (PermanentFailure("x"), Bury("x"), Bury("x")),
     (Unavailable("x", works_for_others=False), Release(2.0, "x"), Release(16.0, "x")),
@@ -58,6 +58,7 @@ WHATEVER_THE_ATTEMPTS: list[tuple[Outcome, Transition, Transition]] = [
     (Deferred(60.0, "x"), DeferUntil(60.0, "deferred: x"), TOO_OLD),
     (Deferred(0.0, "x"), DeferUntil(0.0, "deferred: x"), TOO_OLD),
     (Deferred(-60.0, "x"), DeferUntil(0.0, "deferred: x"), TOO_OLD),
+    (Deferred(1e30, "x"), DeferUntil(3600.0, "deferred: x"), TOO_OLD),
 ]
 
 

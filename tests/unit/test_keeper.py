@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 import psycopg
@@ -11,6 +11,7 @@ from pgoutbox.dispatch import keeper as module
 from pgoutbox.dispatch.flight import Flight, InFlight
 from pgoutbox.dispatch.keeper import Keeper
 from pgoutbox.dispatch.loop import DispatchOptions
+from pgoutbox.dispatch.renew import Renewal
 from pgoutbox.events import (
     DatabaseFailed,
     LeaseLost,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from pgoutbox.database.pool import Database
+    from pgoutbox.dispatch.flight import Destination
     from pgoutbox.message import ClaimedMessage
 
 LEASE, INTERVAL, NOW = 30.0, 10.0, 1000.0
@@ -48,10 +50,17 @@ class Kept:
         self.events = Events()
         self.in_flight = InFlight(100)
         self.destinations = {"default": to(Scripted(), publish_timeout=10.0)}
+        self.hung: list[Destination] = []
         self.keeper = Keeper(
-            cast("Database", None), self.in_flight, self.events, lease=LEASE, interval=INTERVAL
+            cast("Database", None),
+            self.in_flight,
+            self.events,
+            lease=LEASE,
+            interval=INTERVAL,
+            on_hung=lambda destination, _: self.hung.append(destination),
         )
         self.lost: set[int] = set()
+        self.locked: set[int] = set()
         self.failures: list[Exception] = []
         self.round_trip = 0.0
         self.renewed: list[list[int]] = []
@@ -62,7 +71,13 @@ class Kept:
     def take(self, *ids: int, lease_ends: float = NOW + LEASE) -> list[Flight]:
         flights = self.in_flight.take([a_message(id=number) for number in ids], lease_ends, NOW)
         for flight in flights:
-            flight.task = asyncio.ensure_future(self._publishing())
+            self.in_flight.depart([flight], asyncio.ensure_future(self._publishing()))
+        return flights
+
+    def take_batch(self, *ids: int) -> list[Flight]:
+        messages = [a_message(id=number) for number in ids]
+        flights = self.in_flight.take(messages, NOW + LEASE, NOW)
+        self.in_flight.depart(flights, asyncio.ensure_future(self._publishing()))
         return flights
 
     async def _publishing(self) -> None:
@@ -70,13 +85,15 @@ class Kept:
 
     async def _renew(
         self, _db: object, messages: Sequence[ClaimedMessage], *, lease: float
-    ) -> set[tuple[int, int]]:
+    ) -> Renewal:
         assert lease == LEASE
         self.renewed.append([message.id for message in messages])
         self.clock.now += self.round_trip
         if self.failures:
             raise self.failures.pop()
-        return {message.lease for message in messages if message.id not in self.lost}
+        lost = {message.lease for message in messages if message.id in self.lost}
+        locked = {message.lease for message in messages if message.id in self.locked}
+        return Renewal({message.lease for message in messages} - lost - locked, lost)
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -96,8 +113,17 @@ async def kept(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Kept]:
     kept = Kept(monkeypatch)
     yield kept
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
-        task.cancel()
-        await asyncio.wait({task})
+        while not task.done():
+            task.cancel()
+            await asyncio.sleep(0)
+
+
+async def stubborn() -> None:
+    """Ignores its first two cancellations."""
+    for _ in range(2):
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+    await asyncio.Event().wait()
 
 
 def cancelled(flight: Flight) -> bool:
@@ -146,14 +172,44 @@ async def test_what_somebody_else_holds_by_now_is_let_go_and_its_publish_cancell
 
 
 async def test_a_lost_message_of_a_batch_does_not_cancel_its_neighbours(kept: Kept) -> None:
-    mine, lost = kept.take(1, 2)
-    lost.task, lost.shared, mine.shared = mine.task, True, True
+    mine, lost = kept.take_batch(1, 2)
     kept.clock.now += INTERVAL
     kept.lost = {2}
     await kept.keeper._renew()
     await kept.rounds()
     assert lost.abandoned
     assert not cancelled(mine)
+
+
+async def test_a_batch_of_which_all_is_lost_is_cancelled(kept: Kept) -> None:
+    flights = kept.take_batch(1, 2)
+    kept.clock.now += INTERVAL
+    kept.lost = {1, 2}
+    await kept.keeper._renew()
+    await kept.rounds()
+    assert all(cancelled(flight) for flight in flights)
+
+
+async def test_a_batch_of_which_some_is_lost_still_ends_at_its_timeout(kept: Kept) -> None:
+    mine, _ = kept.take_batch(1, 2)
+    kept.clock.now += INTERVAL
+    kept.lost = {2}
+    await kept.keeper._renew()
+    async with kept.watching():
+        kept.clock.now += 10.1
+        await kept.rounds()
+    assert cancelled(mine)
+
+
+async def test_a_row_that_somebody_has_locked_is_neither_lost_nor_renewed(kept: Kept) -> None:
+    mine, locked = kept.take(1, 2)
+    kept.clock.now += INTERVAL
+    kept.locked = {2}
+    await kept.keeper._renew()
+    await kept.rounds()
+    assert (mine.lease_ends, locked.lease_ends) == (kept.clock.now + LEASE, NOW + LEASE)
+    assert not cancelled(locked)
+    assert kept.events.of(LeaseLost) == []
 
 
 @pytest.mark.parametrize("state", ["settled", "abandoned"])
@@ -222,8 +278,8 @@ async def test_a_publish_that_is_being_cancelled_already_keeps_the_reason(kept: 
 
 
 async def test_a_publisher_that_ignores_its_cancellation_is_given_up(kept: Kept) -> None:
-    [flight] = kept.take(1)
-    flight.task = None
+    [flight] = kept.in_flight.take([a_message(id=1)], NOW + LEASE, NOW)
+    kept.in_flight.depart([flight], asyncio.ensure_future(stubborn()))
     async with kept.watching():
         kept.clock.now += 10.0 + module.HUNG_AFTER + 0.1
         await kept.rounds()
@@ -233,6 +289,18 @@ async def test_a_publisher_that_ignores_its_cancellation_is_given_up(kept: Kept)
     assert flight.abandoned
     assert len(kept.in_flight) == 0
     assert kept.in_flight.publishing == 1
+    assert kept.in_flight.awaited == []
+
+
+async def test_a_destination_whose_every_slot_hangs_is_told_of(kept: Kept) -> None:
+    kept.destinations["default"].concurrency = 2
+    for number in (1, 2):
+        [flight] = kept.in_flight.take([a_message(id=number)], NOW + LEASE, NOW)
+        kept.in_flight.depart([flight], asyncio.ensure_future(stubborn()))
+    async with kept.watching():
+        kept.clock.now += 10.0 + module.HUNG_AFTER + 0.1
+        await kept.rounds()
+    assert kept.hung == [kept.destinations["default"]]
 
 
 async def test_what_is_only_waiting_to_be_written_is_neither_late_nor_hung(kept: Kept) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -125,7 +125,7 @@ async def test_a_batch_publisher_has_bugs_as_any_other(bug: Callable[[], BaseExc
 
 @pytest.mark.parametrize(
     "answers",
-    [None, [], [None, None], [None] * 4, [None, None, ValueError("x")], [None, None, "taken"]],
+    [None, [], [None, None], [None] * 4],
     ids=repr,
 )
 async def test_answers_that_do_not_fit_the_batch_are_a_bug(answers: list[None]) -> None:
@@ -134,3 +134,15 @@ async def test_answers_that_do_not_fit_the_batch_are_a_bug(answers: list[None]) 
 
     with pytest.raises(Unclassified):
         await publish_batch(MESSAGES, ScriptedBatch(answer))
+
+
+@pytest.mark.parametrize("bug", [ValueError("x"), "taken"], ids=repr)
+async def test_an_answer_that_is_none_of_those_allowed_is_a_bug_about_that_message_alone(
+    bug: object,
+) -> None:
+    async def answer(_messages: Sequence[ClaimedMessage]) -> Sequence[PublishError | None]:
+        return cast("Sequence[PublishError | None]", [None, bug, None])
+
+    first, second, third = await publish_batch(MESSAGES, ScriptedBatch(answer))
+    assert (first, third) == (Published(), Published())
+    assert isinstance(second, Unclassified)

@@ -47,10 +47,10 @@ def test_more_attempts_never_shorten_the_backoff_of_the_same_jitter(
 @pytest.mark.parametrize(
     ("retry_after", "delay"), [(0.0, 0.0), (7.5, 7.5), (-1.0, 0.0), (1e12, 86_400.0)]
 )
-def test_the_destinations_own_word_replaces_the_backoff_within_a_day(
+def test_the_destinations_own_word_counts_within_a_day_and_the_backoff_comes_on_top(
     retry_after: float, delay: float
 ) -> None:
-    assert retry_delay(3, POLICY, 0.5, retry_after) == delay
+    assert retry_delay(3, POLICY, 0.5, retry_after) == delay + full_jitter(3, POLICY, 0.5)
 
 
 def test_a_wish_that_is_no_number_leaves_the_backoff_in_force() -> None:

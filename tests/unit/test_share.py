@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given, strategies as st
@@ -11,6 +11,8 @@ from pgoutbox.dispatch.flight import InFlight, share
 from tests.support.dispatching import Scripted, a_message, to
 
 if TYPE_CHECKING:
+    import asyncio
+
     from pgoutbox.dispatch.flight import Destination
 
 wishes = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(-5, 80), max_size=8)
@@ -93,21 +95,25 @@ def test_slots_never_exceed_the_concurrency_of_a_destination_nor_the_worker(
         for number, concurrency in enumerate(limits)
     }
     publishing: Counter[str] = Counter()
+    running: defaultdict[str, list[asyncio.Task[None]]] = defaultdict(list)
     row = 0
     for _ in range(8):
         free = in_flight.free(destinations, 0.0)
         for name, slots in free.items():
             taken = data.draw(st.integers(0, slots))
-            in_flight.take(
-                [a_message(id=row + n, destination=name) for n in range(taken)], 0.0, 0.0
-            )
-            row += taken
+            for _ in range(taken):
+                row += 1
+                flights = in_flight.take([a_message(id=row, destination=name)], 0.0, 0.0)
+                task = cast("asyncio.Task[None]", f"{name} {row}")
+                in_flight.depart(flights, task)
+                running[name].append(task)
             publishing[name] += taken
             assert publishing[name] <= destinations[name].concurrency
         assert len(in_flight) <= limit
         for name in list(publishing):
             ended = data.draw(st.integers(0, publishing[name]))
-            in_flight.landed(name, ended)
+            for _ in range(ended):
+                in_flight.landed(running[name].pop())
             publishing[name] -= ended
         mine = [flight.message for flight in in_flight]
         in_flight.release(mine[: data.draw(st.integers(0, len(mine)))])

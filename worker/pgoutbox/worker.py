@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import uuid
 from contextlib import suppress
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import psycopg
 
 from pgoutbox.database.migrate import verify
-from pgoutbox.database.pool import DATABASE_ERRORS, Database, DatabaseOptions, conninfo
+from pgoutbox.database.conninfo import DatabaseOptions, conninfo
+from pgoutbox.database.pool import DATABASE_ERRORS, Database
 from pgoutbox.destinations.registry import open_publisher
 from pgoutbox.dispatch.backoff import Backoff
 from pgoutbox.dispatch.drain import DrainTimes
@@ -102,7 +104,11 @@ class Worker:
         if isinstance(event, DrainStarted):
             self.probes.readiness.draining = True
         for observer in self._observers:
-            observer.on_event(event)
+            # An observer is not part of the walk: what it trips over must not stop a message.
+            try:
+                observer.on_event(event)
+            except Exception:
+                logging.getLogger(__name__).exception("an observer failed: %r", observer)
 
     def _began(self) -> float:
         return self._signals.began or time.monotonic()
@@ -178,10 +184,12 @@ class Worker:
             return dispatcher, None
         listen_options = database_options(settings, read=settings.read_listen_dsn)
         listener = Listener(
-            lambda: conninfo(listen_options, session_settings=not db.behind_pooler),
+            # It needs none of them, and may itself lead to a pooler that refuses them.
+            lambda: conninfo(listen_options, session_settings=False),
             wakeup,
             destinations,
             dispatcher.emit,
+            insist=settings.wakeup.mode == "notify",
         )
         return dispatcher, listener
 

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from pgoutbox.dispatch.retry import INTERRUPTED_DELAY, retry_delay, unavailable_delay
+from pgoutbox.dispatch.retry import (
+    INTERRUPTED_DELAY,
+    defer_delay,
+    retry_delay,
+    unavailable_delay,
+)
 from pgoutbox.outcome import (
     Bury,
     Deferred,
@@ -43,7 +48,7 @@ def decide(  # noqa: C901, PLR0911 - one case per outcome, and nothing but cases
         case Deferred(_, reason) if message.age >= policy.defer_max_age:
             return Bury(f"deferred for longer than {policy.defer_max_age:g} s: {reason}")
         case Deferred(delay, reason):
-            return DeferUntil(max(delay, 0.0), f"deferred: {reason}")
+            return DeferUntil(defer_delay(delay, policy), f"deferred: {reason}")
         case Unavailable(error, works_for_others=True):
             return _retry_or_bury(error, message, policy, jitter, None)
         case Unavailable(error):

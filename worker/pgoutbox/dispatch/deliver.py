@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from pgoutbox.dispatch.decide import decide
 from pgoutbox.dispatch.publish import Unclassified, describe, publish, publish_batch
 from pgoutbox.events import PublisherFailed, Settled
-from pgoutbox.outcome import RetryableFailure, Unavailable, Unstarted
+from pgoutbox.outcome import (
+    Deferred,
+    PermanentFailure,
+    Published,
+    RetryableFailure,
+    Unavailable,
+    Unstarted,
+)
 from pgoutbox.publisher import BatchPublisher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pgoutbox.dispatch.finalizer import Finalizer
     from pgoutbox.dispatch.flight import Destination, Flight, InFlight
@@ -48,112 +54,106 @@ class Deliverer:
             for name, destination in destinations.items()
             if isinstance(destination.publisher, BatchPublisher)
         }
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, messages: Sequence[ClaimedMessage], lease_ends: float) -> None:
         """Begin to publish all of them."""
-        flights = self._in_flight.take(messages, lease_ends, time.monotonic())
         batches: dict[str, list[Flight]] = {}
-        for flight in flights:
+        for flight in self._in_flight.take(messages, lease_ends, time.monotonic()):
             name = flight.message.destination
             if name in self._batching:
                 batches.setdefault(name, []).append(flight)
             else:
-                destination = self._destinations[name]
-                self._spawn(self._deliver(flight, destination), destination, [flight])
+                self._spawn([flight], self._destinations[name])
         for name, batch in batches.items():
-            destination = self._destinations[name]
-            self._spawn(self._deliver_batch(batch, destination), destination, batch)
+            self._spawn(batch, self._destinations[name])
 
     def hand_back(self, messages: Sequence[ClaimedMessage], lease_ends: float) -> None:
-        """They were claimed, but are not to be started any more: refund and release."""
+        """They were claimed, but are not to be started: refund and release."""
         for flight in self._in_flight.take(messages, lease_ends, time.monotonic()):
-            self._in_flight.landed(flight.message.destination)
             self._settle(flight, Unstarted())
 
     async def ended(self) -> None:
-        """Return once no publish is running."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        """Return once no publish is running whose outcome matters."""
+        while tasks := self._in_flight.awaited:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            # Of what has ended the slots are freed in its callbacks, and those need a turn.
+            await asyncio.sleep(0)
 
-    def _spawn(
-        self,
-        coroutine: Coroutine[Any, Any, None],
-        destination: Destination,
-        flights: list[Flight],
-    ) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine, name=destination.name)
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._ended, destination, flights))
-        for flight in flights:
-            flight.task = task
-            flight.shared = len(flights) > 1
+    def _spawn(self, flights: Sequence[Flight], destination: Destination) -> None:
+        task = asyncio.get_running_loop().create_task(
+            self._deliver(flights, destination), name=destination.name
+        )
+        self._in_flight.depart(flights, task)
+        task.add_done_callback(self._ended)
 
-    def _ended(
-        self, destination: Destination, flights: list[Flight], task: asyncio.Task[None]
-    ) -> None:
-        self._tasks.discard(task)
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        flights = self._in_flight.landed(task)
         if task.cancelled():
             # Before its first step, so that nothing of it ran.
             self._cancelled(flights)
-            self._in_flight.landed(destination.name, len(flights))
         elif error := task.exception():
             # A bug of our own. It is told like a publisher's, so that it cannot pass unnoticed.
-            self._emit(PublisherFailed(flights[0].message, error))
-            self._on_unclassified(destination, Unclassified(describe(error)))
-            self._in_flight.release(flight.message for flight in flights if not flight.settled)
+            self._bug([f for f in flights if f.publishing], Unclassified(describe(error)), error)
 
-    async def _deliver(self, flight: Flight, destination: Destination) -> None:
-        publisher = cast("Publisher", destination.publisher)
+    async def _deliver(self, flights: Sequence[Flight], destination: Destination) -> None:
         try:
-            outcome = await publish(flight.message, publisher)
+            outcomes = await self._publish(flights, destination)
         except asyncio.CancelledError:
-            self._cancelled([flight])
+            self._cancelled(flights)
         except Unclassified as error:
-            self._unclassified([flight], destination, error)
+            if flights[0].verdict is not None:
+                # A client that turns our cancellation into an error of its own.
+                self._cancelled(flights)
+            else:
+                self._bug(flights, error, error.__cause__ or error)
         else:
-            self._observed(flight, destination, outcome)
-        finally:
-            self._in_flight.landed(destination.name)
-
-    async def _deliver_batch(self, batch: list[Flight], destination: Destination) -> None:
-        publisher = cast("BatchPublisher", destination.publisher)
-        messages = [flight.message for flight in batch]
-        try:
-            outcomes = await publish_batch(messages, publisher)
-        except asyncio.CancelledError:
-            self._cancelled(batch)
-        except Unclassified as error:
-            self._unclassified(batch, destination, error)
-        else:
-            for flight, outcome in zip(batch, outcomes, strict=True):
+            for flight, outcome in zip(flights, outcomes, strict=True):
                 self._observed(flight, destination, outcome)
-        finally:
-            self._in_flight.landed(destination.name, len(batch))
 
-    def _observed(self, flight: Flight, destination: Destination, outcome: Outcome) -> None:
-        if isinstance(outcome, Unavailable):
-            works = destination.reachability.unreached(flight.message.id, time.monotonic())
-            outcome = Unavailable(outcome.error, works_for_others=works)
-        else:
-            destination.reachability.reached()
+    async def _publish(
+        self, flights: Sequence[Flight], destination: Destination
+    ) -> Sequence[Outcome | Unclassified]:
+        publisher = destination.publisher
+        if destination.name in self._batching:
+            messages = [flight.message for flight in flights]
+            return await publish_batch(messages, cast("BatchPublisher", publisher))
+        return [await publish(flights[0].message, cast("Publisher", publisher))]
+
+    def _observed(
+        self, flight: Flight, destination: Destination, outcome: Outcome | Unclassified
+    ) -> None:
+        match outcome:
+            case Published():
+                destination.reachability.reached()
+            case _ if flight.verdict is not None:
+                # Cancelled by us, so an error is no news about the destination; success is.
+                self._settle(flight, flight.verdict)
+                return
+            case Unclassified():
+                self._bug([flight], outcome, outcome.__cause__ or outcome)
+                return
+            case PermanentFailure() | Deferred():
+                destination.reachability.reached()
+            case Unavailable(error):
+                works = destination.reachability.unreached(flight.message.id, time.monotonic())
+                outcome = Unavailable(error, works_for_others=works)
+            case _:
+                # A timeout or a 5xx proves neither that it is there nor that it is not.
+                pass
         self._settle(flight, outcome)
 
-    def _cancelled(self, flights: list[Flight]) -> None:
-        # One verdict cancels the whole batch; what has none of its own shares it.
-        verdict = next((flight.verdict for flight in flights if flight.verdict is not None), None)
+    def _cancelled(self, flights: Sequence[Flight]) -> None:
         for flight in flights:
-            if flight.abandoned:
-                continue
-            if verdict is None:
+            if flight.verdict is None:
                 self._in_flight.release([flight.message])
-                continue
-            self._settle(flight, flight.verdict or verdict)
+            else:
+                self._settle(flight, flight.verdict)
 
-    def _unclassified(
-        self, flights: list[Flight], destination: Destination, error: Unclassified
-    ) -> None:
-        self._emit(PublisherFailed(flights[0].message, error.__cause__ or error))
+    def _bug(self, flights: Sequence[Flight], error: Unclassified, cause: BaseException) -> None:
+        if not flights:
+            return
+        destination = self._destinations[flights[0].message.destination]
+        self._emit(PublisherFailed(flights[0].message, cause))
         if self._on_unclassified(destination, error):
             for flight in flights:
                 self._settle(flight, RetryableFailure(f"unclassified: {error}"))

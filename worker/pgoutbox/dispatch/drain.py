@@ -8,6 +8,7 @@ written in time keeps its lease and is reclaimed by another worker when it expir
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from pgoutbox.dispatch.loop import Dispatcher
     from pgoutbox.dispatch.tasks import Background
+    from pgoutbox.publisher import BatchPublisher, Publisher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,7 @@ async def _end_publishes(
     await asyncio.wait(waited, timeout=deadline.within(times.soft))
     # Nobody knows whether these arrived, so their attempt stays spent.
     for flight in dispatcher.in_flight:
-        if not flight.settled:
+        if flight.publishing:
             flight.cancel(Interrupted())
     await asyncio.wait(waited, timeout=deadline.within(times.cancel))
 
@@ -116,9 +118,17 @@ async def _close(dispatcher: Dispatcher, deadline: Deadline) -> None:
     release = deadline.times.release
     goodbye = {"incarnation": dispatcher.options.incarnation}
     await attempt(dispatcher.db.execute(FAREWELL, goodbye), deadline.within(1.0))
-    closing = (d.publisher.close() for d in dispatcher.destinations.values())
-    await attempt(asyncio.gather(*closing, return_exceptions=True), deadline.within(release))
+    closing = (_close_publisher(d.publisher) for d in dispatcher.destinations.values())
+    await attempt(asyncio.gather(*closing), deadline.within(release))
     await attempt(dispatcher.db.close(1.0), deadline.within(release))
+
+
+async def _close_publisher(publisher: Publisher | BatchPublisher) -> None:
+    # Somebody else's code, and nothing depends on it any more.
+    try:
+        await publisher.close()
+    except Exception:
+        logging.getLogger(__name__).warning("a publisher could not be closed", exc_info=True)
 
 
 async def attempt(step: Coroutine[Any, Any, Any] | asyncio.Future[Any], seconds: float) -> None:

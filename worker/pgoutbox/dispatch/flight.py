@@ -33,14 +33,14 @@ class Destination:
 
 
 class Flight:
-    """One held message, alone in its task or, for a batch publisher, with others."""
+    """One held message, alone in its publish or, for a batch publisher, with others."""
 
     __slots__ = (
         "abandoned",
+        "companions",
         "lease_ends",
         "message",
         "settled",
-        "shared",
         "started",
         "task",
         "verdict",
@@ -52,24 +52,31 @@ class Flight:
         """On the monotonic clock, counted from before the claim or renewal was sent."""
         self.started = now
         self.task: asyncio.Task[None] | None = None
-        self.shared = False
+        self.companions: Sequence[Flight] = (self,)
+        """All that share its publish, itself included."""
         self.settled = False
         self.abandoned = False
         """Somebody else's by now, or left to its lease: its outcome is not to be written."""
         self.verdict: Outcome | None = None
         """What it means when its publish is cancelled."""
 
+    @property
+    def publishing(self) -> bool:
+        """Whether its outcome is still awaited."""
+        return not (self.settled or self.abandoned)
+
     def cancel(self, verdict: Outcome) -> None:
-        """Cancel the publish, and with it every other in its batch. The first verdict stands."""
-        if self.verdict is None:
-            self.verdict = verdict
+        """Cancel the publish for all that share it. The first verdict stands."""
+        for companion in self.companions:
+            if companion.verdict is None:
+                companion.verdict = verdict
         if self.task is not None:
             self.task.cancel()
 
     def abandon(self) -> None:
-        """Let go of it: cancel the publish, unless others share it."""
+        """Let go of it. The publish is cancelled with the last of those that share it."""
         self.abandoned = True
-        if self.task is not None and not self.shared:
+        if self.task is not None and all(c.abandoned for c in self.companions):
             self.task.cancel()
 
 
@@ -80,11 +87,16 @@ class InFlight:
         self._limit = limit
         self._flights: dict[tuple[int, int], Flight] = {}
         """By lease: after a long outage this worker may reclaim what it still holds."""
+        self._running: dict[asyncio.Task[None], Sequence[Flight]] = {}
         self._publishing: Counter[str] = Counter()
+        self._given_up: set[asyncio.Task[None]] = set()
+        self._hung: Counter[str] = Counter()
+        self._suspects = 0
         self._turn = 0
         self.changed = asyncio.Event()
         """Set whenever a slot became free."""
         self.on_change: Callable[[], None] = self.changed.set
+        self.on_suspect_gone: Callable[[], None] = self.changed.set
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -94,33 +106,76 @@ class InFlight:
 
     @property
     def publishing(self) -> int:
-        """How many publishes are under way."""
+        """How many publishes are under way, those that were given up included."""
         return self._publishing.total()
+
+    @property
+    def awaited(self) -> list[asyncio.Task[None]]:
+        """The publishes whose outcome still matters to somebody."""
+        return [
+            task
+            for task, flights in self._running.items()
+            if not all(flight.abandoned for flight in flights)
+        ]
 
     @property
     def suspect(self) -> bool:
         """Whether one of them may be what kills workers."""
-        return any(is_suspect(flight.message) for flight in self._flights.values())
+        return self._suspects > 0
 
     def take(
         self, messages: Sequence[ClaimedMessage], lease_ends: float, now: float
     ) -> list[Flight]:
-        """Hold these messages and count them as publishing."""
+        """Hold these messages."""
         flights = [Flight(message, lease_ends, now) for message in messages]
         for flight in flights:
             self._flights[flight.message.lease] = flight
-            self._publishing[flight.message.destination] += 1
+            self._suspects += is_suspect(flight.message)
         return flights
 
-    def landed(self, destination: str, count: int = 1) -> None:
-        """Publishes have ended: their destination can take others."""
-        self._publishing[destination] -= count
+    def depart(self, flights: Sequence[Flight], task: asyncio.Task[None]) -> None:
+        """``task`` publishes these; they occupy a slot each until it has `landed`."""
+        self._running[task] = flights
+        self._publishing[flights[0].message.destination] += len(flights)
+        for flight in flights:
+            flight.task = task
+            flight.companions = flights
+
+    def landed(self, task: asyncio.Task[None]) -> Sequence[Flight]:
+        """The task has ended: its destination can take others. Returns what it published."""
+        flights = self._running.pop(task)
+        destination = flights[0].message.destination
+        self._publishing[destination] -= len(flights)
+        if task in self._given_up:
+            self._given_up.remove(task)
+            self._hung[destination] -= len(flights)
         self.on_change()
+        return flights
+
+    def running(self) -> list[Sequence[Flight]]:
+        """What each running task publishes, those that were given up left out."""
+        return [flights for task, flights in self._running.items() if task not in self._given_up]
+
+    def give_up(self, flights: Sequence[Flight]) -> int:
+        """The publish does not end: leave the rows to their lease. Its slots stay occupied.
+
+        How many slots of the destination are occupied like that by now.
+        """
+        for flight in flights:
+            flight.abandon()
+        task, destination = flights[0].task, flights[0].message.destination
+        if task is not None:
+            self._given_up.add(task)
+        self._hung[destination] += len(flights)
+        self.release(flight.message for flight in flights)
+        return self._hung[destination]
 
     def release(self, messages: Iterable[ClaimedMessage]) -> None:
         """These are not ours any more: written, lost, or left to their lease."""
         for message in messages:
-            self._flights.pop(message.lease, None)
+            if self._flights.pop(message.lease, None) and is_suspect(message):
+                self._suspects -= 1
+                self.on_suspect_gone()
         self.on_change()
 
     def free(self, destinations: Mapping[str, Destination], now: float) -> dict[str, int]:
@@ -135,7 +190,7 @@ class InFlight:
         wants = {
             name: destinations[name].reachability.allowance(
                 destinations[name].concurrency - self._publishing[name],
-                self._publishing[name],
+                self._publishing[name] - self._hung[name],
                 now,
             )
             for name in names[first:] + names[:first]

@@ -13,7 +13,7 @@ from pgoutbox.events import DatabaseFailed, LeaseLost, LeaseUnconfirmed, Publish
 from pgoutbox.outcome import RetryableFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pgoutbox.database.pool import Database
     from pgoutbox.dispatch.flight import Destination, Flight, InFlight
@@ -39,12 +39,15 @@ class Keeper:
         *,
         lease: float,
         interval: float,
+        on_hung: Callable[[Destination, TimeoutError], object] = lambda *_: None,
     ) -> None:
         self._db = db
         self._in_flight = in_flight
         self._emit = emit
         self._lease = lease
         self._interval = interval
+        self._on_hung = on_hung
+        """Called when no slot of a destination is left that does not hang."""
         self.margin = min(FENCE_MARGIN, lease / 10)
 
     async def renew_forever(self) -> None:
@@ -70,17 +73,13 @@ class Keeper:
         due = [flight for flight in self._in_flight if flight.lease_ends < fresh]
         if not due:
             return
-        kept = await renew(self._db, [flight.message for flight in due], lease=self._lease)
+        renewal = await renew(self._db, [flight.message for flight in due], lease=self._lease)
         for flight in due:
-            if flight.message.lease in kept:
+            if flight.message.lease in renewal.kept:
                 flight.lease_ends = sent + self._lease
-        self._emit(Renewed(len(kept), time.monotonic() - sent))
+        self._emit(Renewed(len(renewal.kept), time.monotonic() - sent))
         # What is settled meanwhile is the finalize's to report: it may just have been written.
-        lost = [
-            flight
-            for flight in due
-            if flight.message.lease not in kept and not (flight.settled or flight.abandoned)
-        ]
+        lost = [f for f in due if f.publishing and f.message.lease in renewal.lost]
         if lost:
             for flight in lost:
                 flight.abandon()
@@ -92,26 +91,37 @@ class Keeper:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             now = time.monotonic()
-            publishing = [f for f in self._in_flight if not (f.settled or f.abandoned)]
-            for flight in publishing:
-                limit = destinations[flight.message.destination].publish_timeout
-                if now - flight.started > limit + HUNG_AFTER:
-                    self._give_up(flight, limit + HUNG_AFTER)
-                elif now - flight.started > limit and flight.verdict is None:
-                    flight.cancel(RetryableFailure(f"no answer within {limit:g} s"))
-            self._fence([f for f in publishing if f.lease_ends - self.margin <= now])
+            for flights in self._in_flight.running():
+                if all(flight.settled for flight in flights):
+                    continue
+                destination = destinations[flights[0].message.destination]
+                self._watch(flights, destination, now - flights[0].started)
+            self._fence(now)
 
-    def _fence(self, flights: list[Flight]) -> None:
-        unconfirmed = [flight for flight in flights if flight.verdict is None]
+    def _watch(self, flights: Sequence[Flight], destination: Destination, seconds: float) -> None:
+        limit = destination.publish_timeout
+        if seconds > limit + HUNG_AFTER:
+            self._give_up(flights, destination, limit + HUNG_AFTER)
+        elif seconds > limit and flights[0].verdict is None:
+            flights[0].cancel(RetryableFailure(f"no answer within {limit:g} s"))
+
+    def _fence(self, now: float) -> None:
+        unconfirmed = [
+            flight
+            for flight in self._in_flight
+            if flight.publishing
+            and flight.verdict is None
+            and flight.lease_ends - self.margin <= now
+        ]
         for flight in unconfirmed:
             flight.cancel(RetryableFailure("cancelled: the lease could not be renewed in time"))
         if unconfirmed:
             self._emit(LeaseUnconfirmed([flight.message for flight in unconfirmed]))
 
-    def _give_up(self, flight: Flight, limit: float) -> None:
-        # The destination's slot stays taken, since the publish still runs; the lease is left to
-        # expire, which spends the attempt.
-        flight.abandon()
-        self._in_flight.release([flight.message])
+    def _give_up(self, flights: Sequence[Flight], destination: Destination, limit: float) -> None:
+        # The slots stay taken, since the publish still runs; the leases are left to expire, which
+        # spends the attempt.
         error = TimeoutError(f"the publisher ignored its cancellation for {limit:g} s")
-        self._emit(PublisherFailed(flight.message, error))
+        self._emit(PublisherFailed(flights[0].message, error))
+        if self._in_flight.give_up(flights) >= destination.concurrency:
+            self._on_hung(destination, error)

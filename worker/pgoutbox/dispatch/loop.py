@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from pgoutbox.database.pool import Database
     from pgoutbox.dispatch.flight import Destination
-    from pgoutbox.dispatch.publish import Unclassified
     from pgoutbox.dispatch.wakeup import Wakeup
     from pgoutbox.events import Event
     from pgoutbox.message import ClaimedMessage
@@ -77,7 +76,12 @@ class Dispatcher:
         self.in_flight = InFlight(options.max_in_flight)
         self.finalizer = Finalizer(db, self.in_flight, self.emit)
         self.keeper = Keeper(
-            db, self.in_flight, self.emit, lease=options.lease, interval=options.renew
+            db,
+            self.in_flight,
+            self.emit,
+            lease=options.lease,
+            interval=options.renew,
+            on_hung=self._stop_destination,
         )
         self.deliverer = Deliverer(
             destinations, self.in_flight, self.finalizer, self.emit, self._unclassified
@@ -91,7 +95,9 @@ class Dispatcher:
         self._drain_count: DrainCount | None = None
         self._hungry: set[str] = set()
         """Destinations that had more due than room when they were last asked for."""
+        self._claim_limit = MAX_CLAIM
         self.in_flight.on_change = self._slot_freed
+        self.in_flight.on_suspect_gone = self._reclaim_soon
 
     def emit(self, event: Event) -> None:
         """Tell every observer."""
@@ -138,6 +144,7 @@ class Dispatcher:
                 continue
             self._recovered()
             backoff.reset()
+            self._claim_limit = min(2 * self._claim_limit, MAX_CLAIM)
             if not (full or asked or self.stop):
                 await self._wakeup.wait()
 
@@ -148,7 +155,12 @@ class Dispatcher:
 
     def _slots(self) -> dict[str, int]:
         free = self.in_flight.free(self.destinations, time.monotonic())
-        return {name: min(count, MAX_CLAIM) for name, count in free.items()}
+        return {name: min(count, self._claim_limit) for name, count in free.items()}
+
+    def _reclaim_soon(self) -> None:
+        """The suspect is gone: the next one may be tried."""
+        self._next_reclaim = 0.0
+        self._wakeup.nudge()
 
     async def _room(self) -> None:
         """Wait for a free slot, or for the moment when a closed destination may be tried again."""
@@ -198,15 +210,23 @@ class Dispatcher:
     def _begin(self, messages: list[ClaimedMessage], reclaimed: int, sent: float) -> None:
         if not messages:
             return
-        self.emit(Claimed(messages, reclaimed, time.monotonic() - sent))
+        now = time.monotonic()
+        self.emit(Claimed(messages, reclaimed, now - sent))
         # The lease is counted from before the claim was sent: its own clock started no earlier.
         lease_ends = sent + self.options.lease
-        if self.stop is not None:
-            self.deliverer.hand_back(messages, lease_ends)
-        else:
-            self.deliverer.start(messages, lease_ends)
+        # An answer may be so late that others may take the messages before they are published.
+        in_time = lease_ends - self.keeper.margin > now
+        startable: list[ClaimedMessage] = []
+        late: list[ClaimedMessage] = []
+        for message in messages:
+            stopped = self.stop is not None or self.destinations[message.destination].stopped
+            (startable if in_time and not stopped else late).append(message)
+        self.deliverer.start(startable, lease_ends)
+        self.deliverer.hand_back(late, lease_ends)
 
     def _failed(self, error: Exception) -> None:
+        # Perhaps it asked for more than gets through in time.
+        self._claim_limit = max(self._claim_limit // 2, 1)
         if self._failing_since is None:
             self._failing_since = time.monotonic()
         self.emit(DatabaseFailed.because("claim", error))
@@ -216,13 +236,17 @@ class Dispatcher:
             self.emit(DatabaseRecovered(time.monotonic() - self._failing_since))
             self._failing_since = None
 
-    def _unclassified(self, destination: Destination, error: Unclassified) -> bool:
-        """A bug in a publisher: its destination stops, and with the last one the worker."""
+    def _unclassified(self, destination: Destination, error: Exception) -> bool:
+        """A bug in a publisher. True: take it for a failure that may pass."""
         if self.options.retry_unclassified:
             return True
+        self._stop_destination(destination, error)
+        return False
+
+    def _stop_destination(self, destination: Destination, error: Exception) -> None:
+        """Claim nothing more for it; with the last one the worker ends."""
         if not destination.stopped:
             destination.stopped = True
             self.emit(DestinationStopped(destination.name, str(error)))
         if all(other.stopped for other in self.destinations.values()):
             self.request_stop(f"no destination is left; the last error was: {error}", exit_code=1)
-        return False

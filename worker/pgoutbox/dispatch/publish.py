@@ -62,8 +62,12 @@ async def publish(message: ClaimedMessage, publisher: Publisher) -> Outcome:
 
 async def publish_batch(
     messages: Sequence[ClaimedMessage], publisher: BatchPublisher
-) -> Sequence[Outcome]:
-    """As `publish` for several messages in one request; one outcome each, in order."""
+) -> Sequence[Outcome | Unclassified]:
+    """As `publish` for several messages in one request; one outcome each, in order.
+
+    An answer that is none of those allowed is a bug that concerns one message: it comes in that
+    message's place, so that what is known of the others is not lost.
+    """
     try:
         answers = list(await publisher.publish_batch(messages))
     except PublishError as error:
@@ -78,7 +82,14 @@ async def publish_batch(
         raise Unclassified(describe(error)) from error
     if len(answers) != len(messages):
         raise Unclassified(f"{len(answers)} answers to a batch of {len(messages)} messages")
-    return [PUBLISHED if answer is None else observed(answer) for answer in answers]
+    return [_answered(answer) for answer in answers]
+
+
+def _answered(answer: object) -> Outcome | Unclassified:
+    try:
+        return PUBLISHED if answer is None else observed(answer)
+    except Unclassified as error:
+        return error
 
 
 def cancelled_by_us() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pgoutbox.dispatch.arrays import bigints
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from pgoutbox.database.pool import Database
     from pgoutbox.message import ClaimedMessage
 
-# The same fence and the same order of locks as the finalize, so the two may wait for each other
-# but never deadlock. A row that was finalized or reclaimed meanwhile is not returned.
+# The same fence as the finalize. SKIP LOCKED: one row that somebody has locked must not cost the
+# leases of all the others. Whoever locks it may be ourselves, finalizing it; another worker,
+# reclaiming it; or a person with an open transaction.
 RENEW = b"""
 WITH held AS MATERIALIZED (
     SELECT fenced.id
@@ -27,7 +28,7 @@ WITH held AS MATERIALIZED (
          WHERE o.id = h.id
            AND o.lease_version = h.version
            AND o.status = 'processing'
-           FOR UPDATE) AS fenced
+           FOR UPDATE SKIP LOCKED) AS fenced
 )
 UPDATE outbox AS o
    SET lease_until = now() + %(lease)s
@@ -36,20 +37,37 @@ RETURNING o.id, o.lease_version
 """
 
 
-async def renew(
-    db: Database, messages: Sequence[ClaimedMessage], *, lease: float
-) -> set[tuple[int, int]]:
-    """What is ours for another ``lease`` seconds, counted from before this call.
+# What became of the rows that were not renewed, by what is committed: still ours means locked.
+LOOK = b"""
+SELECT o.id, o.lease_version
+  FROM unnest(%(ids)s::bigint[], %(versions)s::bigint[]) AS h (id, version)
+ CROSS JOIN LATERAL (
+    SELECT p.id, p.lease_version
+      FROM outbox AS p
+     WHERE p.id = h.id
+       AND p.lease_version = h.version
+       AND p.status = 'processing') AS o
+"""
 
-    Pairs of id and version, as in `ClaimedMessage.lease`.
-    """
-    return set(
-        await db.fetch(
-            RENEW,
-            {
-                "ids": bigints(message.id for message in messages),
-                "versions": bigints(message.lease_version for message in messages),
-                "lease": timedelta(seconds=lease),
-            },
-        )
-    )
+
+class Renewal(NamedTuple):
+    """Pairs of id and version, as in `ClaimedMessage.lease`."""
+
+    kept: set[tuple[int, int]]
+    """Ours for the whole lease, counted from before the call."""
+    lost: set[tuple[int, int]]
+    """Finalized or somebody else's. What is in neither set was locked: not ours any longer than
+    before, and not lost."""
+
+
+async def renew(db: Database, messages: Sequence[ClaimedMessage], *, lease: float) -> Renewal:
+    """Extend the leases by ``lease`` seconds from now."""
+    asked = {
+        "ids": bigints(message.id for message in messages),
+        "versions": bigints(message.lease_version for message in messages),
+    }
+    kept = set(await db.fetch(RENEW, asked | {"lease": timedelta(seconds=lease)}))
+    missing = {message.lease for message in messages} - kept
+    if not missing:
+        return Renewal(kept, set())
+    return Renewal(kept, missing - set(await db.fetch(LOOK, asked)))

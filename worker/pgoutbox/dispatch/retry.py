@@ -35,12 +35,21 @@ def full_jitter(attempts: int, policy: RetryPolicy, jitter: float) -> float:
 def retry_delay(
     attempts: int, policy: RetryPolicy, jitter: float, retry_after: float | None
 ) -> float:
-    """What the destination asked for, within a day; the backoff where it asked for nothing."""
+    """What the destination asked for, within a day, and the backoff on top.
+
+    Never less than asked for, and not all of a backlog at the moment that all of it was told.
+    """
+    backoff = full_jitter(attempts, policy, jitter)
     if retry_after is None or math.isnan(retry_after):
-        return full_jitter(attempts, policy, jitter)
-    return min(max(retry_after, 0.0), MAX_RETRY_AFTER)
+        return backoff
+    return min(max(retry_after, 0.0), MAX_RETRY_AFTER) + backoff
 
 
 def unavailable_delay(attempts: int, policy: RetryPolicy, jitter: float) -> float:
     """The backoff, but never so short that a dead destination is tried in a tight loop."""
     return max(MIN_UNAVAILABLE_DELAY, full_jitter(attempts, policy, jitter))
+
+
+def defer_delay(delay: float, policy: RetryPolicy) -> float:
+    """What the publisher asked for; longer than it may be deferred in all makes no sense."""
+    return 0.0 if math.isnan(delay) else min(max(delay, 0.0), policy.defer_max_age)
