@@ -132,7 +132,7 @@ async def test_a_worker_that_was_overtaken_can_change_nothing_and_is_told(
         before = row(conn, number)
         result = await write(db, [settled(old, transition)], retried=False)
         assert (len(result.lost), len(result.written)) == (1, 0)
-        assert await renew.renew(db, [old], lease=300.0) == set()
+        assert await renew.renew(db, [old], lease=300.0) == (set(), {old.lease})
         assert row(conn, number) == before
         assert len((await write(db, [settled(new, Finish())], retried=False)).written) == 1
         assert len((await write(db, [settled(old, transition)], retried=False)).lost) == 1

@@ -41,7 +41,7 @@ async def test_a_renewed_lease_ends_later_and_nothing_else_changes(
     number = insert(conn)
     [message] = await claimed(db)
     before = row(conn, number)
-    assert await renew(db, [message], lease=300.0) == {message.lease}
+    assert await renew(db, [message], lease=300.0) == ({message.lease}, set())
     assert 290 < left(conn, number) <= 300
     assert row(conn, number) | {"lease_until": None} == before | {"lease_until": None}
 
@@ -52,7 +52,7 @@ async def test_a_lease_that_ran_out_unnoticed_is_ours_again_after_a_renewal(
     insert(conn)
     [message] = await claimed(db)
     expire(conn)
-    assert await renew(db, [message], lease=30.0) == {message.lease}
+    assert await renew(db, [message], lease=30.0) == ({message.lease}, set())
     assert await reclaimed(db) == []
 
 
@@ -66,7 +66,8 @@ async def test_what_was_finished_taken_over_or_deleted_is_not_renewed(
     conn.execute("UPDATE outbox SET lease_until = now() WHERE id = %s", [taken.id])
     [theirs] = await reclaimed(db, owner="b")
     before = row(conn, taken.id)
-    assert await renew(db, messages, lease=300.0) == {kept.lease}
+    lost = {message.lease for message in messages} - {kept.lease}
+    assert await renew(db, messages, lease=300.0) == ({kept.lease}, lost)
     assert row(conn, taken.id) == before
     assert row(conn, finished.id)["status"] == "done"
     assert theirs.id == taken.id

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import psycopg
 
-from pgoutbox.database.migrate import verify
 from pgoutbox.database.conninfo import DatabaseOptions, conninfo
+from pgoutbox.database.migrate import verify
 from pgoutbox.database.pool import DATABASE_ERRORS, Database
 from pgoutbox.destinations.registry import open_publisher
 from pgoutbox.dispatch.backoff import Backoff
