@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from pgoutbox.dispatch.claim import claim
-from tests.support.dispatching import claimed, database, expire, row, statuses
+from tests.support.dispatching import claimed, database, expire, reclaimed, row, statuses
 from tests.support.outbox_rows import fill, insert
 
 if TYPE_CHECKING:
@@ -37,6 +37,22 @@ async def test_a_claimed_message_carries_the_row_as_the_producer_wrote_it(
     assert (message.body, message.content_type) == (b'{"total": 1}', "application/json")
     assert message.headers == {"trace": "é"}
     assert 0.0 <= message.age < 60.0
+
+
+async def test_the_age_of_a_scheduled_message_counts_from_when_it_was_due(
+    db: Database, conn: psycopg.Connection
+) -> None:
+    now = dt.datetime.now(dt.UTC)
+    week, minute = dt.timedelta(days=7), dt.timedelta(minutes=1)
+    insert(conn, created_at=now - week, available_at=now - minute)
+    insert(conn, created_at=now - week, available_at=now - week, pending_since=now - week)
+    insert(conn, pending_since=now + minute)
+    scheduled, late, early = await claimed(db)
+    assert 60.0 <= scheduled.age < 120.0
+    assert week.total_seconds() <= late.age < week.total_seconds() + 60.0
+    assert early.age == 0.0
+    expire(conn)
+    assert [message.age >= 60.0 for message in await reclaimed(db)] == [True, True, False]
 
 
 async def test_bytes_and_huge_numbers_are_handed_on_unparsed(

@@ -192,7 +192,7 @@ async def test_a_row_that_the_database_refuses_does_not_take_its_neighbours_alon
     monkeypatch.setattr(module, "clean", lambda error: error * 3000 if error == "!" else error)
     batch = [settled(m, Retry(0.0, "!" if m.id == bad else "busy")) for m in messages]
     result = await finalize(db, batch, retried=False)
-    assert [s.message.id for s in result.refused] == [bad]
+    assert [refused.settled.message.id for refused in result.refused] == [bad]
     assert len(result.written) == 49
     assert result.lost == []
     assert statuses(conn) == {"pending": 49, "processing": 1}
@@ -211,7 +211,8 @@ async def test_a_delay_beyond_the_calendar_is_refused_alone(
     good = [settled(message, Finish()) for message in messages[:2]]
     bad = [settled(m, what) for m, what in zip(messages[2:], impossible, strict=True)]
     result = await finalize(db, [bad[0], good[0], *bad[1:], good[1]], retried=False)
-    assert (result.written, result.refused) == (good, bad)
+    assert result.written == good
+    assert [refused.settled for refused in result.refused] == bad
 
 
 async def test_any_text_of_an_error_can_be_recorded(db: Database, conn: psycopg.Connection) -> None:

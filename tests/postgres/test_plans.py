@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from pgoutbox.database.pool import DatabaseOptions, conninfo
-from pgoutbox.dispatch.claim import CLAIM, RECLAIM
-from pgoutbox.dispatch.finalize import EXPLAIN_UNWRITTEN, FINALIZE
+from pgoutbox.dispatch.claim import CLAIM, MAX_CLAIM_BYTES, RECLAIM
+from pgoutbox.dispatch.finalize import EXPLAIN_UNWRITTEN, FINALIZE, LOCKED
 from pgoutbox.dispatch.renew import RENEW
 from pgoutbox.dispatch.sweep import PRUNE, REAP
 from tests.support.big_tables import MAX_ATTEMPTS, SPENT, Tables, big_tables
@@ -46,6 +46,7 @@ CASES = {
     "claim": Case(CLAIM, {"Index Scan using outbox_ready", BY_ID}, 25),
     "reclaim": Case(RECLAIM, {"Index Scan using outbox_leased", BY_ID}, 25),
     "finalize": Case(FINALIZE, {BY_ID}, 25),
+    "locked": Case(LOCKED, {BY_ID}, 12),
     "renew": Case(RENEW, {BY_ID}, 28),
     "explain unwritten": Case(EXPLAIN_UNWRITTEN, {BY_ID}, 5),
     "reap": Case(REAP, {"Index Scan using outbox_leased", BY_ID}, 25),
@@ -85,6 +86,8 @@ def parameters(conn: Connection[Any], batch: int, *, own: str = "default") -> di
         "max_attempts": [MAX_ATTEMPTS, MAX_ATTEMPTS],
         "owner": "a",
         "lease": LEASE,
+        "budget": MAX_CLAIM_BYTES,
+        "patience": "500ms",
         "suspect_allowed": True,
         "ids": "{" + ",".join(str(row_id) for (row_id,) in held) + "}",
         "versions": "{" + ",".join(["1"] * batch) + "}",
@@ -121,7 +124,8 @@ def test_a_statement_reads_what_its_batch_needs(
         assert plan.repeated_searches == []
 
 
-@pytest.mark.parametrize("name", CASES)
+# What only looks rows up pays for the height of the index, which grows by one in a thousandfold.
+@pytest.mark.parametrize("name", [name for name in CASES if name != "locked"])
 def test_a_million_kept_messages_make_no_statement_dearer_by_half(
     tables: Tables, name: str
 ) -> None:

@@ -62,9 +62,12 @@ def settled(outcome: Outcome, transition: Transition, **fields: Any) -> Settled:
 
 
 def finalized(*batch: Settled, **others: list[Settled]) -> events.Finalized:
-    names = ("lost", "already_written", "unknown", "refused")
+    names = ("lost", "already_written", "unknown")
     rest: dict[str, list[Settled]] = {name: others.get(name, []) for name in names}
-    return events.Finalized(list(batch), **rest, seconds=0.004)
+    refused = [
+        events.Refused(each, "no\nway (SQLSTATE P0001)") for each in others.get("refused", [])
+    ]
+    return events.Finalized(list(batch), **rest, refused=refused, seconds=0.004)
 
 
 FINE = settled(Published(), Finish())
@@ -217,6 +220,7 @@ def test_lost_and_unwritten_rows_are_named(written: Written) -> None:
         ("warning", "rows gone before finalize was answered"),
     ]
     assert all(line["count"] == 1 and len(line["message_ids"]) == 1 for line in lines)
+    assert lines[3]["error"] == "no\N{REPLACEMENT CHARACTER}way (SQLSTATE P0001)"
 
 
 def test_an_outage_of_the_database_is_told_every_ten_seconds(written: Written) -> None:

@@ -76,7 +76,8 @@ def finalized(
     unknown: Sequence[Settled] = (),
     refused: Sequence[Settled] = (),
 ) -> events.Finalized:
-    return events.Finalized(written, lost, already_written, unknown, refused, seconds=0.004)
+    why = [events.Refused(each, "x") for each in refused]
+    return events.Finalized(written, lost, already_written, unknown, why, seconds=0.004)
 
 
 def test_every_series_of_a_known_destination_starts_at_zero(metrics: Metrics) -> None:
@@ -150,6 +151,7 @@ def test_only_what_was_recorded_counts_as_published(metrics: Metrics) -> None:
     assert value(metrics, "outbox_messages_published_total", destination="orders") == 3
     assert value(metrics, "outbox_delivery_latency_seconds_count", destination="orders") == 3
     assert value(metrics, "outbox_leases_lost_total") == 1
+    assert value(metrics, "outbox_finalize_refused_total", destination="orders") == 1
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pgoutbox.dispatch.tally import DrainCount, Tally
-from pgoutbox.events import Claimed, Finalized, LeaseLost, Renewed, Settled
+from pgoutbox.events import Claimed, Finalized, LeaseLost, Refused, Renewed, Settled
 from pgoutbox.outcome import (
     Bury,
     DeferUntil,
@@ -29,7 +29,8 @@ def finalized(
     unknown: tuple[Settled, ...] = (),
     refused: tuple[Settled, ...] = (),
 ) -> Finalized:
-    return Finalized(written, lost, already_written, unknown, refused, 0.0)
+    why = [Refused(each, "x") for each in refused]
+    return Finalized(written, lost, already_written, unknown, why, 0.0)
 
 
 def test_the_counters_of_a_worker_start_at_zero() -> None:

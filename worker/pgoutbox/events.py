@@ -28,6 +28,14 @@ class Settled(NamedTuple):
     """How long the publish took."""
 
 
+class Refused(NamedTuple):
+    """One transition that the database would not write, and why."""
+
+    settled: Settled
+    error: str
+    """The server's message and its SQLSTATE; no details, which may quote the payload."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerStarted:
     """The worker is about to claim for the first time."""
@@ -67,8 +75,8 @@ class Finalized:
     """Written by an earlier try of this finalize whose answer never arrived."""
     unknown: Sequence[Settled]
     """The row is gone; an earlier try may have been the one that finished it."""
-    refused: Sequence[Settled]
-    """The database refused this one row; it keeps its lease and is reclaimed later."""
+    refused: Sequence[Refused]
+    """The database refused these rows; each keeps its lease and is reclaimed later."""
     seconds: float
 
 

@@ -8,7 +8,7 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from pgoutbox.dispatch.claim import CLAIM, as_claimed
+from pgoutbox.dispatch.claim import CLAIM, MAX_CLAIM_BYTES, as_batch
 from pgoutbox.dispatch.finalize import FINALIZE, parameters
 from pgoutbox.events import Settled
 from pgoutbox.outcome import Finish, Published
@@ -63,15 +63,16 @@ def drain(place: Place, gate: Gate | Barrier) -> int:
     total = 0
     with place.connect() as conn, conn.cursor(binary=True) as writer:
         conn.prepare_threshold = 0
-        reader = conn.cursor(binary=True, row_factory=as_claimed)
+        reader = conn.cursor(binary=True)
         wanted = {
             "destinations": ["default"],
             "slots": [BATCH],
             "owner": "floor",
             "lease": timedelta(seconds=30),
+            "budget": MAX_CLAIM_BYTES,
         }
         gate.wait()
-        while messages := reader.execute(CLAIM, wanted).fetchall():
+        while messages := as_batch(reader.execute(CLAIM, wanted).fetchall()):
             done = [Settled(message, Published(), Finish(), 0.0, 0.0) for message in messages]
             total += len(writer.execute(FINALIZE, parameters(done)).fetchall())
     return total

@@ -18,10 +18,15 @@ class Backoff:
     def __init__(self) -> None:
         self._ceiling = FIRST
 
+    def next(self) -> float:
+        """Seconds to wait before the next try; the one after it waits longer."""
+        seconds = self._ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        self._ceiling = min(self._ceiling * 2, LONGEST)
+        return seconds
+
     async def pause(self) -> None:
         """Wait before the next try."""
-        await asyncio.sleep(self._ceiling * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
-        self._ceiling = min(self._ceiling * 2, LONGEST)
+        await asyncio.sleep(self.next())
 
     def reset(self) -> None:
         """The last try worked."""

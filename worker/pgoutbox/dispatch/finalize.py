@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
-from psycopg import DataError, IntegrityError
+from psycopg import DatabaseError, DataError, IntegrityError, OperationalError
+from psycopg.errors import LockNotAvailable
 
 from pgoutbox.dispatch.arrays import bigints
+from pgoutbox.events import Refused
 from pgoutbox.outcome import Bury, DeferUntil, Finish, Release, Retry
 
 if TYPE_CHECKING:
@@ -22,13 +24,17 @@ if TYPE_CHECKING:
 # Rows are locked one by one in id order (as every statement over several rows does, so none of
 # them can deadlock) by a lateral probe of the primary key, which no statistics can turn into a
 # quadratic join. A row that is locked by a renewal or a reclaim is waited for and then checked
-# again: the fence is evaluated on its newest version.
+# again: the fence is evaluated on its newest version. Stepping over it would be no quicker, for
+# these hold a row for milliseconds, and would leave open whether the lease is lost. Whoever holds
+# one for longer, such as a person with an open transaction, fails the statement: its patience is
+# set where it ends with the statement, before the first row is locked.
 FINALIZE = b"""
 WITH decided AS MATERIALIZED (
     SELECT *
       FROM unnest(%(ids)s::bigint[], %(versions)s::bigint[], %(statuses)s::text[],
                   %(delays)s::float8[], %(refunds)s::integer[], %(errors)s::text[])
            AS d (id, version, status, delay, refund, error)
+     WHERE (SELECT set_config('lock_timeout', %(patience)s, true)) IS NOT NULL
 ), held AS MATERIALIZED (
     SELECT fenced.id
       FROM (SELECT id, version FROM decided ORDER BY id) AS d
@@ -58,6 +64,25 @@ UPDATE outbox AS o
 RETURNING o.id, o.lease_version
 """
 
+# Which of the rows a finalize would have to wait for. One that is gone or has been taken over is
+# not among them: it is answered for without its lock.
+LOCKED = b"""
+SELECT d.id, d.version
+  FROM unnest(%(ids)s::bigint[], %(versions)s::bigint[]) AS d (id, version)
+ CROSS JOIN LATERAL (
+    SELECT o.id
+      FROM outbox AS o
+     WHERE o.id = d.id
+       AND o.lease_version = d.version
+       AND o.status = 'processing') AS held
+  LEFT JOIN LATERAL (
+    SELECT o.id
+      FROM outbox AS o
+     WHERE o.id = d.id
+       FOR UPDATE SKIP LOCKED) AS free ON true
+ WHERE free.id IS NULL
+"""
+
 # After a lost answer: whose are the rows that the retry could not write?
 EXPLAIN_UNWRITTEN = b"""
 SELECT o.id, o.lease_version, o.status
@@ -66,6 +91,8 @@ SELECT o.id, o.lease_version, o.status
 """
 
 MAX_ERROR_CHARACTERS = 2000
+PATIENCE = 0.5
+"""Seconds to wait for the lock of one row."""
 
 
 class Row(NamedTuple):
@@ -84,36 +111,75 @@ class Written(NamedTuple):
     lost: list[Settled]
     already_written: list[Settled]
     unknown: list[Settled]
-    refused: list[Settled]
+    refused: list[Refused]
+    locked: list[Settled]
+    """Neither written nor lost: somebody else's transaction holds the row."""
+
+    @classmethod
+    def only(cls, **parts: list[Any]) -> Written:
+        """With everything else empty."""
+        return cls(*(parts.get(name, []) for name in cls._fields))
+
+    def __add__(self, other: tuple[Any, ...]) -> Written:
+        """Both, part by part."""
+        return Written(*(one + two for one, two in zip(self, other, strict=True)))
 
 
-async def finalize(db: Database, batch: Sequence[Settled], *, retried: bool) -> Written:
+async def finalize(
+    db: Database, batch: Sequence[Settled], *, retried: bool, patience: float | None = None
+) -> Written:
     """Write the batch. ``retried``: an earlier try may have been committed without our knowing.
 
-    A row that the database refuses (it breaks a constraint) does not take its neighbours with
-    it: the batch is halved until the row stands alone. Every other error is the caller's to
-    retry, with ``retried=True`` from then on.
+    A row that is locked for longer than ``patience`` seconds (`PATIENCE` by default) does not
+    hold up its neighbours, and one that the database refuses does not take them with it. Every
+    other error is the caller's to retry, with ``retried=True`` from then on.
     """
+    wait = PATIENCE if patience is None else patience
     try:
-        leases = set(await db.fetch(FINALIZE, parameters(batch)))
-    except (DataError, IntegrityError):
+        return await _write(db, batch, retried=retried, patience=wait)
+    except LockNotAvailable:
+        leases = set(await db.fetch(LOCKED, _fences(batch)))
+    locked = [settled for settled in batch if settled.message.lease in leases]
+    rest = [settled for settled in batch if settled.message.lease not in leases]
+    result = Written.only(locked=locked)
+    # A part of them may have been written before the other part met the lock.
+    return result + await _write(db, rest, retried=True, patience=wait) if rest else result
+
+
+async def _write(
+    db: Database, batch: Sequence[Settled], *, retried: bool, patience: float
+) -> Written:
+    try:
+        leases = set(await db.fetch(FINALIZE, parameters(batch, patience)))
+    except OperationalError:
+        raise
+    except DatabaseError as error:
         if len(batch) == 1:
-            return Written([], [], [], [], list(batch))
+            return await _refused(db, batch[0], error)
         middle = len(batch) // 2
-        left = await finalize(db, batch[:middle], retried=retried)
-        right = await finalize(db, batch[middle:], retried=retried)
-        return Written(*(one + other for one, other in zip(left, right, strict=True)))
+        left = await _write(db, batch[:middle], retried=retried, patience=patience)
+        return left + await _write(db, batch[middle:], retried=retried, patience=patience)
     written = [settled for settled in batch if settled.message.lease in leases]
     missing = [settled for settled in batch if settled.message.lease not in leases]
     if missing and retried:
         return await _explain(db, written, missing)
-    return Written(written, missing, [], [], [])
+    return Written.only(written=written, lost=missing)
+
+
+async def _refused(db: Database, settled: Settled, error: DatabaseError) -> Written:
+    if not isinstance(error, (DataError, IntegrityError)):
+        # A trigger may raise anything; but so does a table that was renamed, or a standby. What
+        # fails for no row at all is not this row's fault.
+        await db.fetch(FINALIZE, parameters([], PATIENCE))
+    # Not the whole error: its details may quote the row, payload and all.
+    why = f"{error.diag.message_primary or type(error).__name__} (SQLSTATE {error.sqlstate})"
+    return Written.only(refused=[Refused(settled, why)])
 
 
 async def _explain(db: Database, written: list[Settled], missing: list[Settled]) -> Written:
     rows = await db.fetch(EXPLAIN_UNWRITTEN, {"ids": bigints(s.message.id for s in missing)})
     found = {row_id: (version, status) for row_id, version, status in rows}
-    result = Written(written, [], [], [], [])
+    result = Written.only(written=written)
     for settled in missing:
         version, status = found.get(settled.message.id, (None, None))
         if version is None:
@@ -125,12 +191,19 @@ async def _explain(db: Database, written: list[Settled], missing: list[Settled])
     return result
 
 
-def parameters(batch: Sequence[Settled]) -> dict[str, Any]:
-    """The batch as six columns."""
-    rows = [as_row(settled) for settled in batch]
+def _fences(batch: Sequence[Settled]) -> dict[str, Any]:
     return {
         "ids": bigints(settled.message.id for settled in batch),
         "versions": bigints(settled.message.lease_version for settled in batch),
+    }
+
+
+def parameters(batch: Sequence[Settled], patience: float = PATIENCE) -> dict[str, Any]:
+    """The batch as six columns, and how many seconds to wait for the lock of one row."""
+    rows = [as_row(settled) for settled in batch]
+    return {
+        **_fences(batch),
+        "patience": f"{max(round(patience * 1000), 1)}ms",
         "statuses": [row.status for row in rows],
         "delays": [row.delay for row in rows],
         "refunds": [row.refund for row in rows],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +21,18 @@ if TYPE_CHECKING:
 PRUNE_BATCH = 1000
 PRUNE_SECONDS = 1.0
 """The longest that one round prunes, so that the other sweeps get their turn."""
+PRUNE_TURN_SECONDS = 5.0
+"""When to ask again while another worker prunes; half of it is random."""
 FORGET_SECONDS = 600.0
 
 
 class Rounds:
-    """Calls each sweep in its interval. Each books its next turn before it works."""
+    """Calls each sweep in its interval, or sooner where it asks for that."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         options = dispatcher.options
-        self._sweeps: dict[str, tuple[float, Callable[[], Awaitable[None]]]] = {
+        self._sweeps: dict[str, tuple[float, Callable[[], Awaitable[float | None]]]] = {
             "heartbeat": (options.heartbeat_interval, self.heartbeat),
             "reap": (options.reap_interval, self.reap),
             "prune": (options.prune_interval, self.prune),
@@ -39,6 +42,8 @@ class Rounds:
     async def run(self) -> None:
         """Until cancelled. A sweep that fails waits for its next turn."""
         due = dict.fromkeys(self._sweeps, time.monotonic())
+        # Workers that were started together must not meet at its lock each time.
+        due["prune"] += self._dispatcher.options.prune_interval * random.random()  # noqa: S311 - jitter
         backoff = Backoff()
         while True:
             name = min(due, key=due.__getitem__)
@@ -46,12 +51,14 @@ class Rounds:
             interval, sweep = self._sweeps[name]
             due[name] = time.monotonic() + interval
             try:
-                await sweep()
+                sooner = await sweep()
             except DATABASE_ERRORS as error:
                 self._dispatcher.emit(DatabaseFailed.because(name, error))
                 await backoff.pause()
             else:
                 backoff.reset()
+                if sooner is not None:
+                    due[name] = time.monotonic() + min(sooner, interval)
 
     async def heartbeat(self) -> None:
         """Write this worker's row."""
@@ -90,19 +97,26 @@ class Rounds:
         if counts:
             self._dispatcher.emit(Reaped(dict(counts)))
 
-    async def prune(self) -> None:
-        """Delete old finished messages, in batches and for a second at most."""
+    async def prune(self) -> float | None:
+        """Delete old finished messages, in batches and for a second at most.
+
+        When to go on, in seconds: at once where more is left, and soon where another worker is at
+        it. None: nothing is left, so the usual interval will do.
+        """
         until = time.monotonic() + PRUNE_SECONDS
         total = 0
-        while time.monotonic() < until:
+        while True:
             count = await prune(
                 self._dispatcher.db, keep=self._dispatcher.options.retention, limit=PRUNE_BATCH
             )
-            total += count
-            if count < PRUNE_BATCH:
+            total += count or 0
+            if count != PRUNE_BATCH or time.monotonic() >= until:
                 break
         if total:
             self._dispatcher.emit(Pruned(total))
+        if count is None:
+            return PRUNE_TURN_SECONDS * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+        return None if count < PRUNE_BATCH else 0.0
 
     async def forget(self) -> None:
         """Delete the rows of workers that were killed long ago."""

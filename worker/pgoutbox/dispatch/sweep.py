@@ -52,16 +52,22 @@ RETURNING o.destination
 
 # Index outbox_done. One worker at a time, by a lock that goes with the statement.
 PRUNE = b"""
-DELETE FROM outbox
- WHERE id = ANY (ARRAY (
-    SELECT o.id
-      FROM outbox AS o
-     WHERE (SELECT pg_try_advisory_xact_lock(7239162507031187526))
-       AND o.status = 'done'
-       AND o.done_at < now() - %(keep)s::interval
-     ORDER BY o.done_at
-     LIMIT %(limit)s
-       FOR UPDATE SKIP LOCKED))
+WITH turn AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(7239162507031187526) AS ours
+), pruned AS (
+    DELETE FROM outbox
+     WHERE id = ANY (ARRAY (
+        SELECT o.id
+          FROM outbox AS o
+         WHERE (SELECT ours FROM turn)
+           AND o.status = 'done'
+           AND o.done_at < now() - %(keep)s::interval
+         ORDER BY o.done_at
+         LIMIT %(limit)s
+           FOR UPDATE SKIP LOCKED))
+    RETURNING id
+)
+SELECT ours, (SELECT count(*) FROM pruned) FROM turn
 """
 
 HEARTBEAT = b"""
@@ -88,9 +94,13 @@ async def reap(db: Database, max_attempts: Mapping[str, int]) -> Counter[str]:
     return Counter(destination for (destination,) in rows)
 
 
-async def prune(db: Database, *, keep: timedelta, limit: int) -> int:
-    """Delete up to ``limit`` messages that were finished longer than ``keep`` ago; how many."""
-    return await db.execute(PRUNE, {"keep": keep, "limit": limit})
+async def prune(db: Database, *, keep: timedelta, limit: int) -> int | None:
+    """Delete up to ``limit`` messages that were finished longer than ``keep`` ago; how many.
+
+    None while another worker does so, which says nothing about what is left.
+    """
+    [(ours, count)] = await db.fetch(PRUNE, {"keep": keep, "limit": limit})
+    return count if ours else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

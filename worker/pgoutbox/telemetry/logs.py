@@ -138,8 +138,13 @@ class Logs:
             messages = [each.message for each in event.lost]
             self._log.warning("lease lost", **_named(messages), stage="finalize")
         if event.refused:
-            messages = [each.message for each in event.refused]
-            self._log.error("finalize refused by the database", **_named(messages))
+            messages = [each.settled.message for each in event.refused]
+            self._log.error(
+                "finalize refused by the database",
+                destinations=dict(Counter(message.destination for message in messages)),
+                error=clean(event.refused[0].error),
+                **_named(messages),
+            )
         if event.unknown:
             messages = [each.message for each in event.unknown]
             self._log.warning("rows gone before finalize was answered", **_named(messages))

@@ -154,6 +154,12 @@ class Metrics(Collector):
             ("destination",),
             {(name,): tally.crashes for name, tally in each},
         )
+        yield _counter(
+            "outbox_finalize_refused",
+            "Results that the database would not record: these messages are published again",
+            ("destination",),
+            {(name,): tally.refused for name, tally in each},
+        )
         yield from self._lease_counters()
 
     def _lease_counters(self) -> Iterator[Metric]:
@@ -184,7 +190,7 @@ class Metrics(Collector):
         )
         latency = HistogramMetricFamily(
             "outbox_delivery_latency_seconds",
-            "From a message's creation to the end of the publish that delivered it",
+            "From when a message was owed to the end of the publish that delivered it",
             labels=["destination"],
         )
         for name, tally in self._tally.destinations.items():

@@ -94,12 +94,22 @@ class Distribution:
 class DestinationTally:
     """What this worker did for one destination."""
 
-    __slots__ = ("attempts", "claimed", "crashes", "dead", "latency", "published", "seconds")
+    __slots__ = (
+        "attempts",
+        "claimed",
+        "crashes",
+        "dead",
+        "latency",
+        "published",
+        "refused",
+        "seconds",
+    )
 
     def __init__(self) -> None:
         self.claimed = 0
         self.published = 0
         self.crashes = 0
+        self.refused = 0
         self.attempts: dict[type[Outcome], int] = dict.fromkeys([*OUTCOMES, Unstarted], 0)
         self.dead = dict.fromkeys(DEATH_REASONS, 0)
         self.seconds = Distribution(PUBLISH_SECONDS)
@@ -143,7 +153,10 @@ class WorkerTally:
                 tally = self.of(name)
                 _add_publishes(tally, batch)
                 self._add_recorded(tally, batch)
-        for unrecorded in (event.lost, event.refused):
+        refused = [settled for settled, _ in event.refused]
+        for settled in refused:
+            self.of(settled.message.destination).refused += 1
+        for unrecorded in (event.lost, refused):
             for name, batch in _by_destination(unrecorded):
                 _add_publishes(self.of(name), batch)
                 self._forget(each.message for each in batch)
