@@ -183,3 +183,20 @@ async def test_of_a_lost_and_a_new_lease_of_one_row_in_one_batch_only_the_new_on
     assert written.written == settle([taken])
     assert written.lost == settle([lost], Bury("never"))
     assert await state_of(aconn, taken) == State("done", None, 2, 2, 0)
+
+
+async def test_locks_are_taken_in_id_order_whatever_order_was_given(
+    aconn: psycopg.AsyncConnection, one: Session, two: Session
+) -> None:
+    """While it waits for the first row it holds none of the others."""
+    await enqueue(aconn, 3)
+    messages = await claim_as("a", one, 3)
+    async with one.transaction():
+        await one.conn.execute("SELECT FROM outbox WHERE id = %s FOR UPDATE", [messages[0].id])
+        waiting = asyncio.create_task(finalize(two, settle(messages[::-1]), retried=False))
+        await until_blocked(aconn, two, by=one)
+        await aconn.execute(
+            "SELECT FROM outbox WHERE id = ANY (%s) FOR UPDATE NOWAIT",
+            [[message.id for message in messages[1:]]],
+        )
+    assert (await waiting).lost == []

@@ -156,8 +156,9 @@ class Actor:
     async def renew(self) -> None:
         messages = self.ledger.some_held()
         outdated = self.ledger.outdated(messages)
-        kept = await renew(self.session, messages, lease=self.lease())
-        assert kept <= {message.lease for message in messages} - outdated
+        renewal = await renew(self.session, messages, lease=self.lease())
+        assert renewal.kept <= {message.lease for message in messages} - outdated
+        assert renewal.lost >= outdated
 
     async def reap(self) -> None:
         counts = await reap(self.session, {DESTINATION: 2})
