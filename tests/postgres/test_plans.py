@@ -12,7 +12,7 @@ import pytest
 from pgoutbox.database.pool import DatabaseOptions, conninfo
 from pgoutbox.dispatch.claim import CLAIM, MAX_CLAIM_BYTES, RECLAIM
 from pgoutbox.dispatch.finalize import EXPLAIN_UNWRITTEN, FINALIZE, LOCKED
-from pgoutbox.dispatch.renew import RENEW
+from pgoutbox.dispatch.renew import LOOK, RENEW
 from pgoutbox.dispatch.sweep import PRUNE, REAP
 from tests.support.big_tables import MAX_ATTEMPTS, SPENT, Tables, big_tables
 from tests.support.plans import Plan, Prepared
@@ -26,8 +26,8 @@ BATCH = 100
 PRUNED = 1000
 BATCHES = {"reap": SPENT, "prune": PRUNED}
 EXECUTIONS = 8
-"""From the sixth on the server may take a generic plan for a prepared statement."""
-MODES = ["force_custom_plan", "auto", "force_generic_plan"]
+MODES = {"force_custom_plan": 2, "auto": EXECUTIONS, "force_generic_plan": 2}
+"""How often to execute: left to itself, the server may take a generic plan from the sixth on."""
 STATISTICS = ["never", "quiet", "fresh"]
 LEASE = timedelta(seconds=30)
 BY_ID = "Index Scan using outbox_pkey"
@@ -46,8 +46,9 @@ CASES = {
     "claim": Case(CLAIM, {"Index Scan using outbox_ready", BY_ID}, 25),
     "reclaim": Case(RECLAIM, {"Index Scan using outbox_leased", BY_ID}, 25),
     "finalize": Case(FINALIZE, {BY_ID}, 25),
-    "locked": Case(LOCKED, {BY_ID}, 12),
     "renew": Case(RENEW, {BY_ID}, 28),
+    "look": Case(LOOK, {BY_ID}, 5),
+    "locked": Case(LOCKED, {BY_ID}, 12),
     "explain unwritten": Case(EXPLAIN_UNWRITTEN, {BY_ID}, 5),
     "reap": Case(REAP, {"Index Scan using outbox_leased", BY_ID}, 25),
     "prune": Case(PRUNE, {"Index Scan using outbox_done", BY_ID}, 4),
@@ -100,10 +101,12 @@ def parameters(conn: Connection[Any], batch: int, *, own: str = "default") -> di
     }
 
 
-def explained(conn: Connection[Any], name: str, values: dict[str, Any]) -> list[Plan]:
+def explained(
+    conn: Connection[Any], name: str, values: dict[str, Any], times: int = EXECUTIONS
+) -> list[Plan]:
     """The plans of all executions of a statement that is prepared once."""
     prepared = Prepared(conn, name, CASES[name].statement)
-    return [prepared.explain(values) for _ in range(EXECUTIONS)]
+    return [prepared.explain(values) for _ in range(times)]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -115,7 +118,7 @@ def test_a_statement_reads_what_its_batch_needs(
     case = CASES[name]
     batch = BATCHES.get(name, BATCH)
     with worker(getattr(tables, statistics), mode) as conn:
-        plans = explained(conn, name, parameters(conn, BATCH))
+        plans = explained(conn, name, parameters(conn, BATCH), MODES[mode])
     for plan in plans:
         assert plan.scans == case.scans
         assert plan.sorted_rows <= batch
@@ -139,15 +142,17 @@ def test_a_million_kept_messages_make_no_statement_dearer_by_half(
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("statistics", STATISTICS)
-@pytest.mark.parametrize("name", ["claim", "finalize", "renew", "explain unwritten"])
+@pytest.mark.parametrize("statistics", ["never", "quiet"])
+@pytest.mark.parametrize(
+    "name", ["claim", "finalize", "locked", "renew", "look", "explain unwritten"]
+)
 def test_a_batch_four_times_as_large_costs_about_four_times_as_much(
     tables: Tables, name: str, statistics: str, mode: str
 ) -> None:
     work = []
     for batch in (500, 2000):
         with worker(getattr(tables, statistics), mode) as conn:
-            plan = explained(conn, name, parameters(conn, batch))[-1]
+            plan = explained(conn, name, parameters(conn, batch), MODES[mode])[-1]
         assert plan.repeated_searches == []
         work.append((plan.rows, plan.blocks))
     (few_rows, few_blocks), (many_rows, many_blocks) = work
@@ -170,7 +175,7 @@ def test_finding_nothing_costs_nothing_beside(
     tables: Tables, name: str, own: str, wealth: str, statistics: str
 ) -> None:
     with worker(getattr(tables, statistics)) as conn:
-        plans = explained(conn, name, parameters(conn, BATCH, own=own))
+        plans = explained(conn, name, parameters(conn, BATCH, own=own), 2)
     assert max(plan.blocks for plan in plans) <= 40, wealth
 
 
