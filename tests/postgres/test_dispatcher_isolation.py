@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pgoutbox.destinations.breaker import OPEN_AFTER, Breaker
 from pgoutbox.dispatch import retry
-from pgoutbox.dispatch.reachability import CLOSE_AFTER, Reachability
 from pgoutbox.errors import DestinationUnavailable
 from pgoutbox.outcome import RetryableFailure, Unavailable
 from tests.support.dispatching import (
@@ -37,9 +37,9 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "MIN_UNAVAILABLE_DELAY", 0.0)
 
 
-def quick() -> Reachability:
+def quick() -> Breaker:
     """Tries a closed destination again every few milliseconds."""
-    return Reachability(_pause=0.01)
+    return Breaker(_pause=0.01)
 
 
 def of(events: Events, destination: str) -> list[Settled]:
@@ -134,7 +134,7 @@ async def test_a_dead_destination_is_tried_one_by_one_and_costs_no_attempt_until
 
     publisher = Scripted(script)
     async with dispatching(
-        dsn, to(publisher, concurrency=10, reachability=quick()), max_in_flight=10
+        dsn, to(publisher, concurrency=10, breaker=quick()), max_in_flight=10
     ) as running:
         await running.events.finished(15)
         assert at_once[10:] == [1] * len(at_once[10:])
@@ -152,9 +152,9 @@ async def test_a_lone_message_to_a_dead_destination_waits_for_ever_and_is_never_
 ) -> None:
     number = insert(conn)
     publisher = Scripted(raising(lambda: DestinationUnavailable("refused")))
-    reachability = Reachability(_pause=0.0)
-    async with dispatching(dsn, to(publisher, reachability=reachability)) as running:
-        written = await running.events.finished(CLOSE_AFTER + AT_ONCE.max_attempts + 2)
+    breaker = Breaker(_pause=0.0)
+    async with dispatching(dsn, to(publisher, breaker=breaker)) as running:
+        written = await running.events.finished(OPEN_AFTER + AT_ONCE.max_attempts + 2)
     assert {settled.outcome for settled in written} == {
         Unavailable("refused", works_for_others=False)
     }

@@ -5,8 +5,8 @@ import typing
 
 import pytest
 
+from pgoutbox.destinations.destination import RetryPolicy
 from pgoutbox.dispatch.decide import decide
-from pgoutbox.dispatch.retry import RetryPolicy
 from pgoutbox.outcome import (
     Bury,
     Deferred,

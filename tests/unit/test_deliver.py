@@ -8,7 +8,7 @@ import pytest
 from pgoutbox.dispatch import deliver
 from pgoutbox.dispatch.deliver import Deliverer
 from pgoutbox.dispatch.finalizer import Finalizer
-from pgoutbox.dispatch.flight import Destination, InFlight
+from pgoutbox.dispatch.flight import InFlight
 from pgoutbox.errors import DestinationUnavailable, PermanentError, RetryableError
 from pgoutbox.events import PublisherFailed, Settled
 from pgoutbox.outcome import (
@@ -36,6 +36,7 @@ from tests.support.dispatching import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pgoutbox.destinations.destination import Destination
     from pgoutbox.dispatch.publish import Unclassified
     from pgoutbox.errors import PublishError
     from pgoutbox.message import ClaimedMessage

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from pgoutbox.database.pool import Database
-    from pgoutbox.dispatch.flight import Destination
+    from pgoutbox.destinations.destination import Destination
     from pgoutbox.message import ClaimedMessage
 
 LEASE, INTERVAL, NOW = 30.0, 10.0, 1000.0

@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from pgoutbox.dispatch.retry import RetryPolicy, full_jitter, retry_delay, unavailable_delay
+from pgoutbox.destinations.destination import RetryPolicy
+from pgoutbox.dispatch.retry import full_jitter, retry_delay, unavailable_delay
 
 POLICY = RetryPolicy(base=1.0, cap=300.0)
 ALMOST_ONE = math.nextafter(1.0, 0.0)

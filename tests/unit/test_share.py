@@ -13,7 +13,7 @@ from tests.support.dispatching import Scripted, a_message, to
 if TYPE_CHECKING:
     import asyncio
 
-    from pgoutbox.dispatch.flight import Destination
+    from pgoutbox.destinations.destination import Destination
 
 wishes = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(-5, 80), max_size=8)
 totals = st.integers(-10, 200)

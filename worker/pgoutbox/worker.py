@@ -15,13 +15,12 @@ import psycopg
 from pgoutbox.database.conninfo import DatabaseOptions, conninfo
 from pgoutbox.database.migrate import verify
 from pgoutbox.database.pool import DATABASE_ERRORS, Database
+from pgoutbox.destinations.destination import Destination, RetryPolicy
 from pgoutbox.destinations.registry import open_publisher
 from pgoutbox.dispatch.backoff import Backoff
 from pgoutbox.dispatch.drain import DrainTimes
-from pgoutbox.dispatch.flight import Destination
 from pgoutbox.dispatch.listen import Listener
 from pgoutbox.dispatch.loop import Dispatcher, DispatchOptions
-from pgoutbox.dispatch.retry import RetryPolicy
 from pgoutbox.dispatch.run import run
 from pgoutbox.dispatch.wakeup import Wakeup
 from pgoutbox.errors import MigrationError

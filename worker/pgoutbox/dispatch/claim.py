@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from pgoutbox.dispatch.arrays import bigints
 from pgoutbox.message import ClaimedMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pgoutbox.database.pool import Database
 
@@ -79,6 +80,7 @@ WITH wanted AS MATERIALIZED (
                AND o.status = 'processing'
                AND o.ordering_key IS NULL
                AND o.attempts < w.max_attempts
+               AND o.id <> ALL (%(held)s::bigint[])
                AND o.reclaims = 0
              ORDER BY o.lease_until
              LIMIT w.slots
@@ -94,6 +96,7 @@ WITH wanted AS MATERIALIZED (
            AND o.status = 'processing'
            AND o.ordering_key IS NULL
            AND o.attempts < w.max_attempts
+           AND o.id <> ALL (%(held)s::bigint[])
            AND o.reclaims > 0
            AND %(suspect_allowed)s
          ORDER BY o.lease_until
@@ -155,19 +158,21 @@ async def claim(
     return as_batch(rows)
 
 
-async def reclaim(
+async def reclaim(  # noqa: PLR0913 - the parameters of one statement
     db: Database,
     *,
     owner: str,
     lease: float,
     slots: Mapping[str, tuple[int, int]],
     suspect_allowed: bool,
+    held: Iterable[int] = (),
     budget: int = MAX_CLAIM_BYTES,
 ) -> ClaimedBatch:
     """Messages whose lease expired below their limit of attempts.
 
     ``slots[destination]`` is (free slots, max attempts). At most one suspect comes along, and
-    only where ``suspect_allowed``. The rest is as for `claim`.
+    only where ``suspect_allowed``. The ids in ``held`` are left alone: after an outage this
+    worker may have results of its own that are still to be written. The rest is as for `claim`.
     """
     rows = await db.fetch(
         RECLAIM,
@@ -178,6 +183,7 @@ async def reclaim(
             "owner": owner,
             "lease": timedelta(seconds=lease),
             "suspect_allowed": suspect_allowed,
+            "held": bigints(held),
             "budget": budget // max(len(slots), 1),
         },
     )

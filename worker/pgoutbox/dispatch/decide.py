@@ -29,7 +29,7 @@ from pgoutbox.outcome import (
 )
 
 if TYPE_CHECKING:
-    from pgoutbox.dispatch.retry import RetryPolicy
+    from pgoutbox.destinations.destination import RetryPolicy
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.outcome import Outcome, Transition
 

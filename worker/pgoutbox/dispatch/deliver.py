@@ -23,8 +23,9 @@ from pgoutbox.publisher import BatchPublisher
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pgoutbox.destinations.destination import Destination
     from pgoutbox.dispatch.finalizer import Finalizer
-    from pgoutbox.dispatch.flight import Destination, Flight, InFlight
+    from pgoutbox.dispatch.flight import Flight, InFlight
     from pgoutbox.events import Event
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.outcome import Outcome
@@ -124,7 +125,7 @@ class Deliverer:
     ) -> None:
         match outcome:
             case Published():
-                destination.reachability.reached()
+                destination.breaker.reached()
             case _ if flight.verdict is not None:
                 # Cancelled by us, so an error is no news about the destination; success is.
                 self._settle(flight, flight.verdict)
@@ -133,9 +134,9 @@ class Deliverer:
                 self._bug([flight], outcome, outcome.__cause__ or outcome)
                 return
             case PermanentFailure() | Deferred():
-                destination.reachability.reached()
+                destination.breaker.reached()
             case Unavailable(error):
-                works = destination.reachability.unreached(flight.message.id, time.monotonic())
+                works = destination.breaker.unreached(flight.message.id, time.monotonic())
                 outcome = Unavailable(error, works_for_others=works)
             case _:
                 # A timeout or a 5xx proves neither that it is there nor that it is not.

@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pgoutbox.dispatch.claim import is_suspect
-from pgoutbox.dispatch.reachability import Reachability
-from pgoutbox.dispatch.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from pgoutbox.destinations.destination import Destination
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.outcome import Outcome
-    from pgoutbox.publisher import BatchPublisher, Publisher
-
-
-@dataclass(slots=True, kw_only=True)
-class Destination:
-    """A named target with its publisher and limits. Durations in seconds."""
-
-    name: str
-    publisher: Publisher | BatchPublisher
-    concurrency: int = 50
-    publish_timeout: float = 10.0
-    policy: RetryPolicy = field(default_factory=RetryPolicy)
-    reachability: Reachability = field(default_factory=Reachability)
-    stopped: bool = False
 
 
 class Flight:
@@ -103,6 +87,11 @@ class InFlight:
 
     def __iter__(self) -> Iterator[Flight]:
         return iter(list(self._flights.values()))
+
+    @property
+    def ids(self) -> list[int]:
+        """The row ids of all of them."""
+        return [row_id for row_id, _ in self._flights]
 
     @property
     def publishing(self) -> int:
@@ -188,7 +177,7 @@ class InFlight:
         names = list(destinations)
         first = self._turn % len(names)
         wants = {
-            name: destinations[name].reachability.allowance(
+            name: destinations[name].breaker.allowance(
                 destinations[name].concurrency - self._publishing[name],
                 self._publishing[name] - self._hung[name],
                 now,

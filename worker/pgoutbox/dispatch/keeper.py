@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pgoutbox.database.pool import Database
-    from pgoutbox.dispatch.flight import Destination, Flight, InFlight
+    from pgoutbox.destinations.destination import Destination
+    from pgoutbox.dispatch.flight import Flight, InFlight
     from pgoutbox.events import Event
 
 WATCH_SECONDS = 0.1

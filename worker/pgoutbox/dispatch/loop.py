@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pgoutbox.database.pool import Database
-    from pgoutbox.dispatch.flight import Destination
+    from pgoutbox.destinations.destination import Destination
     from pgoutbox.dispatch.wakeup import Wakeup
     from pgoutbox.events import Event
     from pgoutbox.message import ClaimedMessage
@@ -165,7 +165,7 @@ class Dispatcher:
     async def _room(self) -> None:
         """Wait for a free slot, or for the moment when a closed destination may be tried again."""
         now = time.monotonic()
-        pauses = [d.reachability.reopens_in(now) for d in self.destinations.values()]
+        pauses = [d.breaker.half_opens_in(now) for d in self.destinations.values()]
         reopens = min((pause for pause in pauses if pause > 0), default=None)
         try:
             async with asyncio.timeout(reopens):
@@ -187,7 +187,7 @@ class Dispatcher:
         brought = Counter(message.destination for message in messages)
         for name, room in slots.items():
             (self._hungry.add if brought[name] >= room else self._hungry.discard)(name)
-        return not self._hungry.isdisjoint(slots)
+        return messages.cut or not self._hungry.isdisjoint(slots)
 
     async def _reclaim(self, slots: dict[str, int]) -> int:
         self._next_reclaim = time.monotonic() + self.options.reclaim_interval
@@ -199,6 +199,7 @@ class Dispatcher:
             lease=self.options.lease,
             slots={name: (free, limits[name]) for name, free in slots.items()},
             suspect_allowed=not self.in_flight.suspect,
+            held=self.in_flight.ids,
         )
         self._begin(messages, len(messages), sent)
         for message in messages:

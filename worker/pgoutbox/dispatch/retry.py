@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pgoutbox.destinations.destination import RetryPolicy
 
 MIN_UNAVAILABLE_DELAY = 1.0
 MAX_RETRY_AFTER = 86_400.0
 INTERRUPTED_DELAY = 1.0
 # Beyond this the exponential passes every cap; it keeps 2 ** attempts a small number.
 MAX_DOUBLINGS = 40
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """The limits of one destination. All durations in seconds."""
-
-    base: float = 1.0
-    cap: float = 300.0
-    max_attempts: int = 12
-    defer_max_age: float = 86_400.0
 
 
 def full_jitter(attempts: int, policy: RetryPolicy, jitter: float) -> float:

@@ -82,7 +82,7 @@ class Rounds:
         return {
             name: {
                 "stopped": destination.stopped,
-                "breaker": "open" if destination.reachability.reopens_in(now) else "closed",
+                "breaker": destination.breaker.state(now),
             }
             for name, destination in self._dispatcher.destinations.items()
         }
@@ -93,6 +93,7 @@ class Rounds:
         counts = await reap(
             self._dispatcher.db,
             {name: destination.policy.max_attempts for name, destination in destinations.items()},
+            self._dispatcher.in_flight.ids,
         )
         if counts:
             self._dispatcher.emit(Reaped(dict(counts)))

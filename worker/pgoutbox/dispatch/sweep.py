@@ -7,8 +7,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pgoutbox.dispatch.arrays import bigints
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import timedelta
 
     from pgoutbox.database.pool import Database
@@ -31,6 +33,7 @@ WITH served AS MATERIALIZED (
            AND o.lease_until < now()
            AND o.status = 'processing'
            AND o.attempts >= s.max_attempts
+           AND o.id <> ALL (%(held)s::bigint[])
          ORDER BY o.lease_until
          LIMIT 500
            FOR UPDATE SKIP LOCKED) AS expired
@@ -86,10 +89,20 @@ FAREWELL = b"DELETE FROM outbox_workers WHERE incarnation = %(incarnation)s"
 FORGET = b"DELETE FROM outbox_workers WHERE seen_at < now() - interval '1 hour'"
 
 
-async def reap(db: Database, max_attempts: Mapping[str, int]) -> Counter[str]:
-    """Bury what expired at its limit; how many per destination. In batches of 500 each."""
+async def reap(
+    db: Database, max_attempts: Mapping[str, int], held: Iterable[int] = ()
+) -> Counter[str]:
+    """Bury what expired at its limit, except ``held``; how many per destination.
+
+    In batches of 500 each.
+    """
     rows = await db.fetch(
-        REAP, {"destinations": list(max_attempts), "max_attempts": list(max_attempts.values())}
+        REAP,
+        {
+            "destinations": list(max_attempts),
+            "max_attempts": list(max_attempts.values()),
+            "held": bigints(held),
+        },
     )
     return Counter(destination for (destination,) in rows)
 

@@ -1,0 +1,86 @@
+"""What a dispatcher does with messages that come to it late, again, or under suspicion."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from pgoutbox.dispatch.claim import reclaim
+from pgoutbox.dispatch.sweep import reap
+from pgoutbox.outcome import Unstarted
+from tests.support.dispatching import (
+    Scripted,
+    claimed,
+    database,
+    dispatching,
+    expire,
+    row,
+    to,
+)
+from tests.support.outbox_rows import fill, insert
+
+if TYPE_CHECKING:
+    import psycopg
+
+
+async def test_what_a_worker_still_holds_it_neither_reclaims_nor_reaps(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    mine, other = insert(conn), insert(conn)
+    async with database(dsn) as db:
+        await claimed(db)
+        expire(conn)
+        assert await reap(db, {"default": 1}, held=[mine, other]) == {}
+        again = await reclaim(
+            db,
+            owner="a",
+            lease=30.0,
+            slots={"default": (10, 5)},
+            suspect_allowed=True,
+            held=[mine],
+        )
+    assert [message.id for message in again] == [other]
+
+
+async def test_suspects_follow_each_other_without_waiting_for_the_next_interval(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    fill(conn, 8)
+    async with database(dsn) as db:
+        await claimed(db)
+    conn.execute("UPDATE outbox SET reclaims = 1")
+    expire(conn)
+    publisher = Scripted()
+    async with dispatching(dsn, to(publisher), reclaim_interval=60.0) as running:
+        await running.events.finished(8)
+    assert publisher.most == 1
+
+
+async def test_what_was_claimed_for_a_destination_that_stopped_meanwhile_is_handed_back(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    publisher = Scripted()
+    async with dispatching(dsn, to(publisher)) as running:
+        running.dispatcher.destinations["default"].stopped = True
+        number = insert(conn)
+        messages = await claimed(running.dispatcher.db)
+        running.dispatcher._begin(messages, 0, time.monotonic())
+        await running.events.finished(1)
+    assert publisher.begun == []
+    assert (row(conn, number)["status"], row(conn, number)["attempts"]) == ("pending", 0)
+
+
+async def test_a_claim_whose_answer_comes_when_its_lease_is_nearly_over_is_not_published(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    insert(conn)
+    async with database(dsn) as db:
+        messages = await claimed(db)
+    publisher = Scripted()
+    async with dispatching(dsn, to(publisher)) as running:
+        margin = running.dispatcher.keeper.margin
+        sent = time.monotonic() - running.dispatcher.options.lease + margin / 2
+        running.dispatcher._begin(messages, 0, sent)
+        first, *_ = await running.events.finished(1)
+    assert first.outcome == Unstarted()
+    assert [message.lease_version for message in publisher.begun] in ([], [2])
