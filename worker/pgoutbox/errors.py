@@ -48,8 +48,8 @@ class PublishError(PgOutboxError):
 class RetryableError(PublishError):
     """It may work later: a timeout, 429, 5xx, a connection lost after something was sent.
 
-    The attempt is spent. ``retry_after`` (seconds) replaces the backoff where the
-    destination said how long to wait.
+    The attempt is spent. ``retry_after``: seconds to wait before the backoff begins, where the
+    destination said how long.
     """
 
     def __init__(self, reason: str, *, retry_after: float | None = None) -> None:
