@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -12,6 +12,7 @@ import pytest
 from psycopg_pool import PoolTimeout
 
 from pgoutbox.database.pool import DATABASE_ERRORS, Database, DatabaseOptions
+from tests.support.observing import eventually
 from tests.support.proxy import Proxy
 
 if TYPE_CHECKING:
@@ -62,11 +63,11 @@ async def test_a_broken_connection_costs_one_call_even_if_the_others_are_silent(
     db: Database, proxy: Proxy
 ) -> None:
     # Asking the others whether they live would hang, and lose those that are never asked.
-    for _ in range(POOL_MAX):
+    for number in range(1, POOL_MAX + 1):
         began = time.monotonic()
         lost = proxy.lose_answer(b"doomed")
         doomed = asyncio.create_task(db.fetch(b"SELECT 'doomed', pg_sleep(0.2)"))
-        await asyncio.sleep(0.1)
+        await asyncio.to_thread(proxy.until_count, b"doomed", number)
         proxy.freeze(newcomers=False)
         with pytest.raises(psycopg.OperationalError):
             await doomed
@@ -111,17 +112,20 @@ async def test_a_call_that_finds_no_connection_says_why_there_is_none(
         await db.fetch(b"SELECT 1")
 
 
-async def test_a_server_that_is_back_is_noticed_within_three_seconds(proxy: Proxy) -> None:
+async def test_a_server_that_is_back_is_noticed_within_three_seconds(
+    proxy: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
     async with opened(proxy, 5.0) as db:
         proxy.refuse()
         with pytest.raises(DATABASE_ERRORS):
             await db.fetch(b"SELECT 1")
         # The worst case is a call that has to find out first that the pool has given up.
         hopeless = asyncio.create_task(db.fetch(b"SELECT 1"))
-        await asyncio.sleep(1.0)
+        given_up = "reconnection attempt in pool"
+        await asyncio.to_thread(eventually, lambda: given_up in caplog.text, given_up)
         proxy.accept()
         began = time.monotonic()
-        with pytest.raises(DATABASE_ERRORS):
+        with suppress(*DATABASE_ERRORS):
             await hopeless
         await db.fetch(b"SELECT 1")
         assert time.monotonic() - began < 3.0

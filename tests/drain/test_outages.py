@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -72,7 +71,8 @@ def test_connections_that_are_refused_for_their_number_are_waited_for(
     every_table = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public"
     with (
         login_role(dsn, every_table) as role,
-        WorkerProcess(role.dsn, receiver.url).started() as worker,
+        Proxy(role.dsn) as proxy,
+        WorkerProcess(proxy.dsn, receiver.url).started() as worker,
     ):
         worker.wait_for("wakeup mode", mode="notify")
         conn.execute(f"ALTER ROLE {role.name} CONNECTION LIMIT 0".encode())
@@ -81,7 +81,8 @@ def test_connections_that_are_refused_for_their_number_are_waited_for(
         worker.wait_for("wakeup mode", mode="poll")
         worker.wait_for("database failed")
         fill(conn, 10)
-        time.sleep(2.0)
+        # Long enough for every one who connects to have been refused again and again.
+        proxy.until_connected(6)
         conn.execute(f"ALTER ROLE {role.name} CONNECTION LIMIT 2".encode())
         # One for listening, and one of the three that the pool would like to have.
         eventually(partial(all_done, conn, 10), "deliveries", 5.0)

@@ -1,41 +1,57 @@
-"""What takes as long as a lease or a sign of life: the worker's manners over some seconds.
+"""What takes as long as a lease, a grace or a sign of life: the worker's manners over seconds.
 
 Most of that is waiting, so all spells are gone through side by side, and each test asks how its
-own one went.
+own one went. Among them are the ends of workers: nothing that hangs can keep one past its grace,
+not a database and not a publisher.
 """
 
 from __future__ import annotations
 
 import signal
-import time
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
+from tests.support.endings import GONE, SILENT, all_endings
 from tests.support.observing import count, eventually, rows
 from tests.support.outbox_rows import fill
 from tests.support.proxy import Proxy
 from tests.support.receiver import Receiver, message_ids
-from tests.support.workers import WorkerProcess
+from tests.support.workers import GRACE, WorkerProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
+    from tests.support.endings import Ending
     from tests.support.observing import Conn
 
-SPELL = 8.0
+HEARTBEAT, ANY_CLAIM = b"INTO outbox_workers", b"SKIP LOCKED"
 
-Spells = dict[str, Future[None]]
+Spells = dict[str, Future[Any]]
 
 
 @pytest.fixture(scope="module")
-def spells(new_database: Callable[[], str]) -> Iterator[Spells]:
+def spells(new_database: Callable[[], str], publishers: Path) -> Iterator[Spells]:
     """All of them, under way."""
     every = (idle, outage, silence, deafness, death)
-    with ThreadPoolExecutor(len(every)) as threads:
-        yield {spell.__name__: threads.submit(spell, new_database()) for spell in every}
+    signalled = threading.Event()
+    with ThreadPoolExecutor(len(every) + 1) as threads:
+        ends = threads.submit(all_endings, new_database, publishers, signalled.set)
+        # Not all at once: the start of so many workers would disturb those that are measured.
+        ends.add_done_callback(lambda _: signalled.set())
+        signalled.wait()
+        under_way = {spell.__name__: threads.submit(spell, new_database()) for spell in every}
+        yield under_way | {"endings": ends}
+
+
+def endings(spells: Spells) -> Mapping[str, Ending]:
+    """How the workers ended that were told to, by their trouble."""
+    ends: Mapping[str, Ending] = spells["endings"].result()
+    return ends
 
 
 def connected(dsn: str) -> Conn:
@@ -58,11 +74,12 @@ def idle(dsn: str) -> None:
     default = {"LEASE__DURATION": "30", "LEASE__RENEW": "10"}
     with Proxy(dsn) as proxy, WorkerProcess(proxy.dsn, "noop://", **default).started() as worker:
         worker.wait_for("wakeup mode", mode="notify")
-        time.sleep(1.0)  # the first rounds of everything
+        proxy.until_count(ANY_CLAIM, 10)  # the quick polls of the start
         statements, cpu = proxy.executions(), worker.cpu_seconds()
-        time.sleep(10.0)  # each interval but the pruning's has passed
-        assert (proxy.executions() - statements) / 10.0 <= 2.0
-        assert (worker.cpu_seconds() - cpu) / 10.0 < 0.05
+        # The first heartbeat came at the start; until the next one all but the pruning is due.
+        seconds = proxy.until_count(HEARTBEAT, 2)
+        assert (proxy.executions() - statements) / seconds <= 2.0
+        assert (worker.cpu_seconds() - cpu) / seconds < 0.05
         assert worker.stop().code == 0
 
 
@@ -81,11 +98,12 @@ def outage(dsn: str) -> None:
         worker.wait_for("wakeup mode", mode="notify")
         proxy.refuse()
         worker.wait_for("database failed", doing="claim")
-        connections, cpu, lines = proxy.connections, worker.cpu_seconds(), len(worker.lines)
-        time.sleep(SPELL)
-        assert (proxy.connections - connections) / SPELL < 4.0
-        assert (worker.cpu_seconds() - cpu) / SPELL < 0.05
-        assert (len(worker.lines) - lines) / SPELL < 1.0
+        cpu, lines = worker.cpu_seconds(), len(worker.lines)
+        tries = 16
+        seconds = proxy.until_connected(tries)
+        assert tries / seconds < 4.0
+        assert (worker.cpu_seconds() - cpu) / seconds < 0.05
+        assert (len(worker.lines) - lines) / seconds < 1.0
         assert (worker.get("/livez"), worker.get("/readyz")) == (200, 200)
 
         fill(conn, 10)
@@ -173,3 +191,45 @@ def death(dsn: str) -> None:
         assert set(receiver.arrivals) == message_ids(conn)
         repeated = {message for message, times in receiver.arrivals.items() if times > 1}
         assert repeated == {str(row[0]) for row in rows(conn, "message_id")[20:30]}
+
+
+@pytest.mark.parametrize("trouble", [SILENT, GONE])
+def test_without_its_database_a_worker_ends_in_time_and_leaves_the_rows_to_their_lease(
+    spells: Spells, trouble: str
+) -> None:
+    (code, seconds), left, worker = endings(spells)[trouble]
+    assert code == 0
+    assert seconds < GRACE - 1
+    assert left == [("processing", 1, 1)] * 3
+    assert worker.events("drain ended")[0]["abandoned"] == 3
+
+
+def test_a_publisher_that_ignores_its_cancellation_delays_the_exit_by_the_cancel_wait_only(
+    spells: Spells,
+) -> None:
+    (code, seconds), left, _ = endings(spells)["deaf"]
+    assert code == 0
+    assert seconds < 9.0
+    assert left == [("processing", 1, 1)] * 3
+
+
+@pytest.mark.parametrize("manner", ["blocking", "native"])
+def test_a_publisher_that_blocks_the_event_loop_is_ended_by_force_before_the_grace_is_over(
+    spells: Spells, manner: str
+) -> None:
+    (code, seconds), left, worker = endings(spells)[manner]
+    assert code == 1
+    assert seconds < GRACE
+    assert left == [("processing", 1, 1)] * 3
+    (line,) = worker.events("drain stuck and ended by force")
+    assert "await publisher.publish(" in line["stack"]
+
+
+def test_a_publisher_that_cannot_be_closed_costs_no_more_than_its_step(
+    spells: Spells,
+) -> None:
+    (code, seconds), left, worker = endings(spells)["clinging"]
+    worker.wait_for("closing", 0.0)
+    assert code == 0
+    assert seconds < 5.0
+    assert left == [("done", 1, 1)] * 3

@@ -73,7 +73,7 @@ def test_a_signal_ends_a_worker_whose_publisher_does_not_open(dsn: str, publishe
 
 def test_a_connection_that_hangs_during_the_start_is_given_up_and_tried_again(dsn: str) -> None:
     with Proxy(dsn) as proxy, WorkerProcess(proxy.dsn, "noop://") as worker:
-        asked = proxy.freeze_at(b"SHOW plan_cache_mode")
+        asked = proxy.freeze_at(b"pgoutbox.probe")
         worker.start()
         assert asked.wait(20)
         # That one stays silent for ever; others would be answered.

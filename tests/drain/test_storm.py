@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
 RATE = 300.0
 
 
-@pytest.fixture
-def server() -> Iterator[EmbeddedServer]:
-    """A server of the test's own, to be stopped and started, with room for few connections."""
+@pytest.fixture(scope="module")
+def whole_server() -> Iterator[EmbeddedServer]:
+    """A server of their own, to be stopped and started, with room for few connections."""
     few = {"max_connections": "12", "superuser_reserved_connections": "2", "autovacuum": "off"}
     own = EmbeddedServer(settings={"fsync": "off", **few})
     try:
@@ -37,6 +36,14 @@ def server() -> Iterator[EmbeddedServer]:
         yield own
     finally:
         own.remove()
+
+
+@pytest.fixture
+def server(whole_server: EmbeddedServer) -> EmbeddedServer:
+    """The server, without messages."""
+    with psycopg.connect(whole_server.dsn) as conn:
+        conn.execute("DELETE FROM outbox")
+    return whole_server
 
 
 def test_restarts_and_terminated_sessions_lose_nothing_and_end_no_worker(
@@ -50,7 +57,6 @@ def test_restarts_and_terminated_sessions_lose_nothing_and_end_no_worker(
                 storm.restart()
                 for _ in range(3):
                     storm.terminate_one()
-                    time.sleep(0.3)
         committed, lost, repeated = storm.settle()
         assert worker.running
         assert worker.stop().code == 0

@@ -5,22 +5,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import psycopg
-import pytest
 
 from pgoutbox.dispatch.claim import claim
-from tests.support.dispatching import claimed, database, expire, reclaimed, row, statuses
+from tests.support.dispatching import claimed, expire, reclaimed, row, statuses
 from tests.support.outbox_rows import fill, insert
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from pgoutbox.database.pool import Database
-
-
-@pytest.fixture
-async def db(dsn: str) -> AsyncIterator[Database]:
-    async with database(dsn) as opened:
-        yield opened
 
 
 async def test_a_claimed_message_carries_the_row_as_the_producer_wrote_it(

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pgoutbox.dispatch.claim import claim, reclaim
-from tests.support.dispatching import database, expire, statuses
+from tests.support.dispatching import expire, statuses
 from tests.support.outbox_rows import fill, insert
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     import psycopg
 
     from pgoutbox.database.pool import Database
     from pgoutbox.dispatch.claim import ClaimedBatch
 
 KIB = 1024
-
-
-@pytest.fixture
-async def db(dsn: str) -> AsyncIterator[Database]:
-    async with database(dsn) as opened:
-        yield opened
 
 
 async def claim_within(db: Database, kib: int, **slots: int) -> ClaimedBatch:

@@ -2,15 +2,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from pgoutbox.dispatch import finalize as module
 from pgoutbox.dispatch.finalize import finalize
 from pgoutbox.dispatch.sweep import reap
 from pgoutbox.outcome import Bury, DeferUntil, Finish, Release, Retry, Transition
 from tests.support.dispatching import (
     claimed,
-    database,
     expire,
     reclaimed,
     row,
@@ -20,17 +17,10 @@ from tests.support.dispatching import (
 from tests.support.outbox_rows import fill, insert
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     import psycopg
+    import pytest
 
     from pgoutbox.database.pool import Database
-
-
-@pytest.fixture
-async def db(dsn: str) -> AsyncIterator[Database]:
-    async with database(dsn) as opened:
-        yield opened
 
 
 def due_in(conn: psycopg.Connection[Any], number: int) -> float:

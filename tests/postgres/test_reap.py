@@ -4,14 +4,12 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-import pytest
 
 from pgoutbox.dispatch.finalize import finalize
 from pgoutbox.dispatch.sweep import reap
 from pgoutbox.outcome import Finish
 from tests.support.dispatching import (
     claimed,
-    database,
     expire,
     reclaimed,
     row,
@@ -21,15 +19,7 @@ from tests.support.dispatching import (
 from tests.support.outbox_rows import fill, insert
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from pgoutbox.database.pool import Database
-
-
-@pytest.fixture
-async def db(dsn: str) -> AsyncIterator[Database]:
-    async with database(dsn) as opened:
-        yield opened
 
 
 def leased(conn: psycopg.Connection[Any], **columns: object) -> int:

@@ -4,15 +4,12 @@ import datetime as dt
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pgoutbox.dispatch.claim import is_suspect, reclaim
 from pgoutbox.dispatch.finalize import finalize
 from pgoutbox.dispatch.sweep import reap
 from pgoutbox.outcome import Finish, Retry
 from tests.support.dispatching import (
     claimed,
-    database,
     expire,
     reclaimed,
     row,
@@ -22,18 +19,10 @@ from tests.support.dispatching import (
 from tests.support.outbox_rows import fill, insert
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     import psycopg
 
     from pgoutbox.database.pool import Database
     from pgoutbox.message import ClaimedMessage
-
-
-@pytest.fixture
-async def db(dsn: str) -> AsyncIterator[Database]:
-    async with database(dsn) as opened:
-        yield opened
 
 
 async def test_only_the_end_of_the_lease_makes_a_row_free_for_others(

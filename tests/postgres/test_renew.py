@@ -2,26 +2,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from pgoutbox.dispatch.finalize import finalize
 from pgoutbox.dispatch.renew import renew
 from pgoutbox.outcome import Finish
-from tests.support.dispatching import claimed, database, expire, reclaimed, row, settled
+from tests.support.dispatching import claimed, expire, reclaimed, row, settled
 from tests.support.outbox_rows import fill, insert
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     import psycopg
 
     from pgoutbox.database.pool import Database
-
-
-@pytest.fixture
-async def db(dsn: str) -> AsyncIterator[Database]:
-    async with database(dsn) as opened:
-        yield opened
 
 
 def left(conn: psycopg.Connection[Any], number: int) -> float:

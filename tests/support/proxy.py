@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 import threading
+import time
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
 CHUNK = 65_536
+PATIENCE = 30.0
 NO_TYPE_YET = frozenset({80_877_103, 80_877_104})
 """Codes of the requests for TLS and GSS: after them another message without a type follows."""
 IDLE = b"Z\x00\x00\x00\x05I"
@@ -96,6 +98,7 @@ class Proxy:
         """Executions by the statement's text."""
         self.prepared: set[bytes] = set()
         """Statements that were prepared under a name."""
+        self._changed = threading.Condition()
         self._given = conninfo_to_dict(dsn)
         self._links: set[Link] = set()
         self._accepting = True
@@ -166,6 +169,33 @@ class Proxy:
         """How many statements were sent so far."""
         return self.statements.total()
 
+    def until(self, condition: Callable[[], bool], why: str, patience: float = PATIENCE) -> float:
+        """Return once it is true, asked at each connection and execution; the seconds it took."""
+        began = time.monotonic()
+        with self._changed:
+            if not self._changed.wait_for(condition, patience):
+                raise AssertionError(f"not within {patience:g} s: {why}")
+        return time.monotonic() - began
+
+    def until_count(self, fragment: bytes, count: int) -> float:
+        """Return once so many such statements were sent in all; the seconds that it took."""
+        why = f"{count} statements with {fragment!r}"
+        return self.until(lambda: self.count(fragment) >= count, why)
+
+    def until_connected(self, times: int) -> float:
+        """Return once there were so many more tries to connect; the seconds that it took."""
+        wanted = self.connections + times
+        return self.until(lambda: self.connections >= wanted, f"{times} connections")
+
+    def count(self, fragment: bytes) -> int:
+        """How many statements with this in their text were sent so far."""
+        # A copy, in one step: the proxy's own thread adds to it meanwhile.
+        return sum(times for text, times in self.statements.copy().items() if fragment in text)
+
+    def _tell(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
     def _cut(self) -> None:
         for link in self._links:
             link.cut()
@@ -207,6 +237,7 @@ class Proxy:
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # At once, so that no connection goes unnoticed when we stop.
         self.connections += 1
+        self._tell()
         link = Link()
         link.writers.append(writer)
         if not self._accepting:
@@ -248,6 +279,7 @@ class Proxy:
             for text in requests.executed(chunk):
                 self.statements[text] += 1
                 self._act_on(link, text)
+                self._tell()
             self.prepared.update(text for name, text in requests.prepared.items() if name)
             await link.flowing.wait()
             writer.write(chunk)

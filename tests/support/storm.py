@@ -87,15 +87,19 @@ class Storm:
         time.sleep(seconds)
         self._server.start()
         back = time.monotonic()
-        before = len(self._receiver.deliveries)
         # More than the worker may have had in flight while the server was away.
-        self._receiver.until(lambda seen: len(seen) > before + 200, "messages after a restart")
+        self._until_more(200)
         self.recoveries.append(time.monotonic() - back)
 
     def terminate_one(self) -> None:
-        """End one session of a worker."""
+        """End one session of a worker, and wait for some messages more."""
         with psycopg.connect(self._server.dsn, autocommit=True) as admin:
             admin.execute(TERMINATE)
+        self._until_more(60)
+
+    def _until_more(self, count: int) -> None:
+        wanted = len(self._receiver.deliveries) + count
+        self._receiver.until(lambda seen: len(seen) > wanted, f"{count} messages more")
 
     def settle(self, patience: float = 60.0) -> Tally:
         """Wait until nothing is outstanding, and count."""
