@@ -20,7 +20,9 @@ setup: $(READY) ## Make the virtual environment (the other targets do it when it
 # Everything is pinned with hashes; the project itself is installed in place.
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "pgoutbox needs Python 3.11 or newer; none was found (make PYTHON=/path/to/python)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "pgoutbox needs Python 3.11 or newer; $(PYTHON) is older" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments; install its venv package (Debian: python3-venv)" >&2; exit 1; }
+	@echo "Installing the pinned tools into $(VENV); a minute or two."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

@@ -6,7 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from pgoutbox.dispatch.claim import reclaim
-from pgoutbox.dispatch.sweep import reap
+from pgoutbox.dispatch.sweep import REAP_BATCH, reap
+from pgoutbox.events import Reaped
 from pgoutbox.outcome import Unstarted
 from tests.support.dispatching import (
     Scripted,
@@ -15,6 +16,7 @@ from tests.support.dispatching import (
     dispatching,
     expire,
     row,
+    statuses,
     to,
 )
 from tests.support.outbox_rows import fill, insert
@@ -84,3 +86,16 @@ async def test_a_claim_whose_answer_comes_when_its_lease_is_nearly_over_is_not_p
         first, *_ = await running.events.finished(1)
     assert first.outcome == Unstarted()
     assert [message.lease_version for message in publisher.begun] in ([], [2])
+
+
+async def test_a_worker_goes_on_reaping_until_nothing_is_left(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    fill(conn, REAP_BATCH * 2 + 1)
+    async with database(dsn) as db:
+        await claimed(db, count=REAP_BATCH * 2 + 1)
+    conn.execute("UPDATE outbox SET attempts = 3")
+    expire(conn)
+    async with dispatching(dsn, to(Scripted()), reap_interval=60.0) as running:
+        await running.events.seen(Reaped, 3)
+    assert statuses(conn) == {"dead": REAP_BATCH * 2 + 1}

@@ -118,7 +118,7 @@ class Pruned:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFailed:
-    """A statement failed and is tried again. ``doing`` is one word of the vocabulary."""
+    """Something with the database failed and is tried again. ``doing`` says what."""
 
     doing: str
     error: str

@@ -141,11 +141,13 @@ class Worker:
             try:
                 await db.probe(self._verify)
                 await db.open()
-            except (*DATABASE_ERRORS, MigrationError) as error:
+            except MigrationError as error:
+                self._emit(DatabaseFailed.because("check the schema", error))
+            except DATABASE_ERRORS as error:
                 self._emit(DatabaseFailed.because("connect", error))
-                await backoff.pause()
             else:
                 return db
+            await backoff.pause()
 
     async def _verify(self, conn: psycopg.AsyncConnection[object]) -> None:
         await verify(conn, schema=self.settings.database.schema_name)

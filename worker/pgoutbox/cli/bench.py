@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 import click
+from psycopg.conninfo import conninfo_to_dict
 
 from pgoutbox.cli.console import complain, say, say_json
 
@@ -52,6 +53,9 @@ def command(dsn: str | None, count: int, seconds: float, as_json: bool) -> None:
 @contextlib.contextmanager
 def _server(dsn: str | None) -> Iterator[str]:
     if dsn:
+        named = conninfo_to_dict(dsn)
+        where = f"database {named.get('dbname', '')!r} on {named.get('host', 'the local socket')}"
+        complain(f"measuring in {where}, in a schema that is dropped afterwards")
         yield dsn
         return
     from pgoutbox.demo.embedded import EmbeddedServer  # noqa: PLC0415 - an extra

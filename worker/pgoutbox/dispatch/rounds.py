@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pgoutbox._version import __version__
 from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.backoff import Backoff
-from pgoutbox.dispatch.sweep import FORGET, Heartbeat, beat, prune, reap
+from pgoutbox.dispatch.sweep import FORGET, REAP_BATCH, Heartbeat, beat, prune, reap
 from pgoutbox.events import DatabaseFailed, Pruned, Reaped
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ class Rounds:
             for name, destination in self._dispatcher.destinations.items()
         }
 
-    async def reap(self) -> None:
-        """Bury what expired at its limit."""
+    async def reap(self) -> float | None:
+        """Bury what expired at its limit. Goes on at once where a destination had a full batch."""
         destinations = self._dispatcher.destinations
         counts = await reap(
             self._dispatcher.db,
@@ -97,6 +97,7 @@ class Rounds:
         )
         if counts:
             self._dispatcher.emit(Reaped(dict(counts)))
+        return 0.0 if any(count >= REAP_BATCH for count in counts.values()) else None
 
     async def prune(self) -> float | None:
         """Delete old finished messages, in batches and for a second at most.

@@ -89,12 +89,16 @@ FAREWELL = b"DELETE FROM outbox_workers WHERE incarnation = %(incarnation)s"
 FORGET = b"DELETE FROM outbox_workers WHERE seen_at < now() - interval '1 hour'"
 
 
+REAP_BATCH = 500
+"""The LIMIT of `REAP`, per destination."""
+
+
 async def reap(
     db: Database, max_attempts: Mapping[str, int], held: Iterable[int] = ()
 ) -> Counter[str]:
     """Bury what expired at its limit, except ``held``; how many per destination.
 
-    In batches of 500 each.
+    `REAP_BATCH` of each at most.
     """
     rows = await db.fetch(
         REAP,
