@@ -48,7 +48,13 @@ def start(dsn: str, folder: Path, *words: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=heed_sigint,  # noqa: PLW1509 - no threads that could hold a lock
     )
+
+
+def heed_sigint() -> None:
+    """A test run in the background ignores SIGINT, and would pass that on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def assert_nothing_is_left(conn: psycopg.Connection, folder: Path) -> None:
