@@ -36,8 +36,8 @@ class Flight:
         """On the monotonic clock, counted from before the claim or renewal was sent."""
         self.started = now
         self.task: asyncio.Task[None] | None = None
-        self.companions: Sequence[Flight] = (self,)
-        """All that share its publish, itself included."""
+        self.companions: Sequence[Flight] = ()
+        """All that share its publish while that runs, itself included."""
         self.settled = False
         self.abandoned = False
         """Somebody else's by now, or left to its lease: its outcome is not to be written."""
@@ -135,6 +135,10 @@ class InFlight:
         flights = self._running.pop(task)
         destination = flights[0].message.destination
         self._publishing[destination] -= len(flights)
+        for flight in flights:
+            # A cycle each otherwise, left to the garbage collector tens of thousands of times a
+            # second.
+            flight.task, flight.companions = None, ()
         if task in self._given_up:
             self._given_up.remove(task)
             self._hung[destination] -= len(flights)
