@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
@@ -25,6 +26,11 @@ from pgoutbox.outcome import (
 from pgoutbox.telemetry.logs import Logs
 from pgoutbox.testing import make_message
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from structlog.typing import EventDict
+
 
 class Clock:
     now = 50.0
@@ -41,8 +47,21 @@ class Written:
         bound = structlog.make_filtering_bound_logger(level)
         logger = structlog.wrap_logger(None, processors=[capture], wrapper_class=bound)
         self.clock = Clock()
-        self.logs = Logs(logger=logger, clock=self.clock)
+        self.later: list[tuple[float, Callable[[], None]]] = []
+        self.logs = Logs(logger=logger, clock=self.clock, later=self._call_later)
         self._capture = capture
+
+    def _call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        self.later.append((self.clock.now + seconds, call))
+
+    def at(self, seconds: float) -> list[dict[str, Any]]:
+        """The lines that came by themselves until then."""
+        self._capture.entries.clear()
+        while self.later and self.later[0][0] <= seconds:
+            self.clock.now, call = self.later.pop(0)
+            call()
+        self.clock.now = seconds
+        return [dict(entry) for entry in self._capture.entries]
 
     def after(self, *happened: events.Event) -> list[dict[str, Any]]:
         """The lines that these events brought."""
@@ -82,6 +101,66 @@ def test_nothing_is_written_while_all_goes_well(written: Written) -> None:
         events.Reaped({}),
         events.Pruned(1000),
     )
+
+
+def test_a_burst_of_deliveries_is_one_line_a_second_later(written: Written) -> None:
+    audit = settled(Published(), Finish(), destination="audit")
+    assert not written.after(finalized(*[FINE] * 500), finalized(already_written=[FINE, audit]))
+    assert written.at(51.0) == [
+        {
+            "log_level": "info",
+            "event": "delivered",
+            "count": 502,
+            "destinations": {"audit": 1, "default": 501},
+        }
+    ]
+
+
+def test_deliveries_that_go_on_are_told_every_ten_seconds_and_none_is_left_out(
+    written: Written,
+) -> None:
+    written.after(finalized(FINE))
+    assert [line["count"] for line in written.at(51.0)] == [1]
+    for second in range(52, 61):
+        written.after(finalized(FINE))
+        assert not written.at(float(second))
+    assert [line["count"] for line in written.at(61.0)] == [9]
+    assert not written.at(1000.0)
+
+
+def test_what_was_not_delivered_is_not_told_as_delivered(written: Written) -> None:
+    written.after(finalized(FAILED, lost=[FINE], unknown=[FINE], refused=[FINE]))
+    assert not written.at(1000.0)
+
+
+def test_the_end_tells_what_was_delivered_and_how_many_in_all(written: Written) -> None:
+    written.after(finalized(FINE))
+    written.at(51.0)
+    delivered, ended = written.after(
+        finalized(FINE, FINE), events.DrainEnded(2, 0, 0, 0, seconds=0.1)
+    )
+    assert (delivered["event"], delivered["count"]) == ("delivered", 2)
+    assert (ended["event"], ended["published"]) == ("drain ended", 3)
+    assert not written.at(1000.0)
+
+
+def test_a_drain_that_abandoned_messages_ends_with_a_warning(written: Written) -> None:
+    (line,) = written.after(events.DrainEnded(2, 1, 0, 3, seconds=1.5))
+    assert (line["log_level"], line["abandoned"]) == ("warning", 3)
+
+
+async def test_on_an_event_loop_the_line_comes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pgoutbox.telemetry.deliveries.SOON_SECONDS", 0.0)
+    written = asyncio.Event()
+
+    def note(_logger: object, _method: str, line: EventDict) -> str:
+        written.set()
+        return str(line["event"])
+
+    Logs(logger=structlog.wrap_logger(structlog.ReturnLogger(), processors=[note])).on_event(
+        finalized(FINE)
+    )
+    await asyncio.wait_for(written.wait(), 10)
 
 
 def test_everything_may_be_seen_at_debug() -> None:
@@ -133,6 +212,7 @@ def test_the_life_of_a_worker_is_told_at_info(written: Written) -> None:
         {"event": "drain started", "reason": "SIGTERM", "in_flight": 3},
         {
             "event": "drain ended",
+            "published": 0,
             "finished": 2,
             "handed_back": 1,
             "interrupted": 0,

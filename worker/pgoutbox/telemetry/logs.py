@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import Counter
@@ -12,6 +13,7 @@ import structlog
 
 from pgoutbox import events
 from pgoutbox.outcome import Bury, Published, Unstarted
+from pgoutbox.telemetry.deliveries import Deliveries
 from pgoutbox.telemetry.quiet import Quiet, clean
 from pgoutbox.telemetry.tally import OUTCOMES
 
@@ -22,23 +24,32 @@ if TYPE_CHECKING:
 
     from pgoutbox.events import Event, Finalized, Settled
     from pgoutbox.message import ClaimedMessage
+    from pgoutbox.telemetry.deliveries import Later
 
 EXAMPLES = 5
 """Messages that a line names; the rest are counted."""
 
 
+def on_this_loop(seconds: float, call: Callable[[], None]) -> object:
+    """Call it later; events come on the event loop."""
+    return asyncio.get_running_loop().call_later(seconds, call)
+
+
 class Logs:
-    """Observer of events. Nothing is formatted for a batch in which all went well."""
+    """Observer of events. A batch in which all went well is only counted."""
 
     def __init__(
         self,
         *,
         logger: FilteringBoundLogger | None = None,
         clock: Callable[[], float] = time.monotonic,
+        later: Later = on_this_loop,
     ) -> None:
+        """``later`` calls a function after so many seconds."""
         self._log: FilteringBoundLogger = logger or structlog.get_logger()
         self._debug = self._log.is_enabled_for(logging.DEBUG)
         self._quiet = Quiet(clock)
+        self._deliveries = Deliveries(self._log, clock, later)
 
     def on_event(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per event
         """Write what is worth a line."""
@@ -115,8 +126,11 @@ class Logs:
             self._log.info("drain started", **fields)
             return
         self._quiet.flush(self._log)
-        self._log.info(
+        self._deliveries.flush()
+        tell = self._log.warning if event.abandoned else self._log.info
+        tell(
             "drain ended",
+            published=self._deliveries.total,
             finished=event.finished,
             handed_back=event.handed_back,
             interrupted=event.interrupted,
@@ -132,6 +146,7 @@ class Logs:
 
     def _finalized(self, event: Finalized) -> None:
         for batch in (event.written, event.already_written):
+            self._deliveries.add(batch)
             if trouble := [each for each in batch if type(each.outcome) is not Published]:
                 self._troubled(trouble)
         if event.lost:
