@@ -4,6 +4,7 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -11,12 +12,12 @@ from psycopg.types.json import Jsonb
 
 from pgoutbox.cli.main import group
 from pgoutbox.cli.status import look
-from pgoutbox.cli.status_view import _draw, _workers, duration
+from pgoutbox.cli.status_view import _backlog, _draw, _workers, duration
+from pgoutbox.database.migrate import apply
 from tests.support.outbox_rows import fill, insert, insert_into
 from tests.support.roles import login_role
 
 if TYPE_CHECKING:
-    import psycopg
     from click.testing import Result
 
 DEAD = {"status": "dead", "pending_since": None}
@@ -53,7 +54,7 @@ def test_an_empty_outbox_says_so(dsn: str) -> None:
     assert answer.exit_code == 0
     assert answer.stdout.splitlines() == [
         'nothing is waiting in schema "public", and nothing is dead',
-        "no worker has ever reported",
+        "no worker is running (one that stopped properly leaves no trace)",
     ]
 
 
@@ -66,8 +67,7 @@ def test_people_see_counts_ages_attempts_and_workers(dsn: str, conn: psycopg.Con
     heartbeat(conn, "pod-1", "bank")
     lines = [line.split() for line in status(dsn).stdout.splitlines()]
     backlog = next(line for line in lines if line[:1] == ["bank"])
-    assert backlog[1:8] == ["1", "0", "0", "0", "1", "0", "0"]
-    assert backlog[8:12] == ["2", "h", "5", "min"]
+    assert backlog[1:7] == ["1", "0", "0", "0", "1", "2h05m"]
     assert ["destination", "3"] in lines
     assert ["bank", "1"] in lines
     worker = next(line for line in lines if line[:1] == ["pod-1"])
@@ -150,6 +150,80 @@ def test_a_terminal_gets_a_table_and_names_are_never_taken_for_markup(
     assert "[red]pod-1[/red]" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_narrow_terminal_gets_one_block_per_destination_and_no_cell_is_cut(
+    conn: psycopg.Connection,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    columns: int,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    insert(conn, destination="a_destination_name")
+    _draw([_backlog(look(conn, schema="public").statistics)])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    if columns == 80:
+        assert "  destination       a_destination_name" in lines
+        assert "  of which expired  0" in lines
+    else:
+        assert "a_destination_name" in lines[4]
+        assert "of which expired" in lines[2]
+
+
+def test_lanes_are_columns_only_where_there_are_some(dsn: str, conn: psycopg.Connection) -> None:
+    insert(conn, destination="bank")
+    assert "blocked lanes" not in status(dsn).stdout
+    insert(conn, destination="bank", ordering_key="k", **DEAD)
+    assert "blocked lanes" in status(dsn).stdout
+
+
+def test_expired_leases_are_shown_as_a_part_of_the_leased(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    lease = {"status": "processing", "lease_owner": "pod-1"}
+    insert(conn, destination="bank", lease_until="1999-01-01Z", **lease)
+    insert(conn, destination="bank", lease_until="2999-01-01Z", **lease)
+    lines = status(dsn).stdout.splitlines()
+    assert "leased  of which expired" in lines[1]
+    assert lines[2].split()[1:6] == ["0", "0", "2", "1", "0"]
+
+
+def test_a_worker_that_missed_its_heartbeat_is_called_silent(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    heartbeat(conn, "pod-1", "bank")
+    heartbeat(conn, "pod-2", "bank")
+    conn.execute(
+        "UPDATE outbox_workers SET seen_at = now() - interval '16 s' WHERE owner = 'pod-2'"
+    )
+    lines = [line.split() for line in status(dsn).stdout.splitlines()]
+    states = {line[0]: line[1] for line in lines if line and line[0].startswith("pod-")}
+    assert states == {"pod-1": "running", "pod-2": "silent"}
+
+
+def test_a_role_without_the_right_to_look_is_told_which_grants_to_ask_for(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    with login_role(dsn) as role:
+        grant = f'GRANT EXECUTE ON FUNCTION "public".outbox_stats(integer) TO "{role.name}"'
+        refused = status(role.dsn)
+        assert refused.exit_code == 1
+        assert refused.stderr.endswith(f"ask the owner for {grant}\n")
+        conn.execute(grant.encode())
+        assert status(role.dsn).exit_code == 0
+
+
+def test_a_role_that_may_not_enter_the_schema_is_told_so(empty_dsn: str) -> None:
+    with psycopg.connect(empty_dsn, autocommit=True) as owner, login_role(empty_dsn) as role:
+        apply(owner, schema="Events")
+        refused = status(role.dsn, "--schema", "Events")
+        asked = refused.stderr.strip().partition("ask the owner for ")[2].split(" and ")
+        assert len(asked) == 2
+        for grant in asked:
+            owner.execute(grant.encode())
+        assert status(role.dsn, "--schema", "Events").exit_code == 0
+
+
 def test_looking_leaves_no_transaction_open(conn: psycopg.Connection) -> None:
     look(conn, schema="public")
     assert conn.execute("SHOW transaction_read_only").fetchone() == ("off",)
@@ -165,13 +239,14 @@ def test_the_password_is_not_shown_when_the_server_cannot_be_reached(dsn: str) -
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [
-        (0, "0.0 s"),
-        (59.94, "59.9 s"),
-        (60, "1 min 0 s"),
-        (3_599, "59 min 59 s"),
-        (7_500, "2 h 5 min"),
-        (90_000, "1 d 1 h"),
-        (200 * 86_400, "200 d 0 h"),
+        (0, "0.0s"),
+        (59.94, "59.9s"),
+        (60, "1m00s"),
+        (126.9, "2m06s"),
+        (3_599.9, "59m59s"),
+        (7_500, "2h05m"),
+        (90_000, "1d01h"),
+        (200 * 86_400, "200d00h"),
     ],
 )
 def test_durations_are_said_in_two_units(seconds: float, said: str) -> None:

@@ -9,7 +9,7 @@ import click
 
 from pgoutbox.cli.connect import connect, dsn_option, schema_option, settings_for
 from pgoutbox.cli.console import say_json
-from pgoutbox.errors import MigrationError
+from pgoutbox.errors import MigrationError, PgOutboxError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,22 +58,45 @@ def command(dsn: str | None, schema: str | None, *, as_json: bool) -> None:
 
 
 def look(conn: psycopg.Connection, *, schema: str) -> Status:
-    """Read everything in one snapshot. Raises MigrationError where there is no outbox."""
+    """Read everything in one snapshot.
+
+    Raises MigrationError where there is no outbox, PgOutboxError where this role may not look.
+    """
     from psycopg import errors  # noqa: PLC0415 - slow
 
-    from pgoutbox.database.statistics import read  # noqa: PLC0415
+    try:
+        return _look(conn, schema)
+    except (errors.UndefinedFunction, errors.InvalidSchemaName) as error:
+        raise MigrationError(
+            f'there is no outbox in schema "{schema}" of this database: run `pgoutbox migrate`'
+        ) from error
+    except errors.InsufficientPrivilege as error:
+        raise _forbidden(conn, schema) from error
+
+
+def _look(conn: psycopg.Connection, schema: str) -> Status:
+    from pgoutbox.database.statistics import read  # noqa: PLC0415 - slow
 
     with conn.transaction():
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         conn.execute("SET LOCAL statement_timeout = '10s'")
-        try:
-            statistics = read(conn, schema=schema)
-        except (errors.UndefinedFunction, errors.InvalidSchemaName) as error:
-            raise MigrationError(
-                f'there is no outbox in schema "{schema}" of this database: run `pgoutbox migrate`'
-            ) from error
+        statistics = read(conn, schema=schema)
         attempts = _attempts(conn, schema, list(statistics.destinations))
     return Status(schema=schema, statistics=statistics, attempts=attempts)
+
+
+def _forbidden(conn: psycopg.Connection, schema: str) -> PgOutboxError:
+    from psycopg import sql  # noqa: PLC0415 - slow
+
+    asked = conn.execute("SELECT current_user, has_schema_privilege(%s, 'USAGE')", [schema])
+    role, enters = asked.fetchone() or ("", False)
+    to, within = (sql.Identifier(name).as_string() for name in (role, schema))
+    grants = [] if enters else [f"GRANT USAGE ON SCHEMA {within} TO {to}"]
+    grants.append(f"GRANT EXECUTE ON FUNCTION {within}.outbox_stats(integer) TO {to}")
+    return PgOutboxError(
+        f'this role may not read the counts in schema "{schema}": ask the owner for'
+        f" {' and '.join(grants)}"
+    )
 
 
 def as_object(status: Status) -> dict[str, object]:

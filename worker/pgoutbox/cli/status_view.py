@@ -18,6 +18,11 @@ MINUTE = 60
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
+WIDE = 10_000
+"""Columns of a terminal on which everything fits."""
+SILENT_AFTER = 15.0
+"""Seconds after its last heartbeat from which a worker is called silent."""
+
 
 class Table(NamedTuple):
     """Texts, ready to print."""
@@ -54,37 +59,44 @@ def sentences(status: Status) -> list[str]:
     if not found.destinations:
         told.append(f'nothing is waiting in schema "{status.schema}", and nothing is dead')
     if not found.workers:
-        told.append("no worker has ever reported")
+        told.append("no worker is running (one that stopped properly leaves no trace)")
     if status.attempts is None:
         told.append("attempts are not shown: this role may not read the messages")
     return told
 
 
 def duration(seconds: float) -> str:
-    """As people say it, in at most two units."""
+    """In at most two units: ``59.9s``, ``2m06s``, ``1h05m``, ``3d04h``."""
     if seconds < MINUTE:
-        return f"{seconds:.1f} s"
-    for unit, size, below, step in (("d", DAY, "h", HOUR), ("h", HOUR, "min", MINUTE)):
+        return f"{seconds:.1f}s"
+    for unit, size, below, step in (("d", DAY, "h", HOUR), ("h", HOUR, "m", MINUTE)):
         if seconds >= size:
-            return f"{seconds // size:.0f} {unit} {seconds % size // step:.0f} {below}"
-    return f"{seconds // MINUTE:.0f} min {seconds % MINUTE:.0f} s"
+            return f"{seconds // size:.0f}{unit}{seconds % size // step:02.0f}{below}"
+    return f"{seconds // MINUTE:.0f}m{seconds % MINUTE // 1:02.0f}s"
 
 
 def _backlog(found: Statistics) -> Table:
-    columns = ("destination", "ready", "scheduled", "processing", "expired", "dead")
-    lanes = ("ready lanes", "blocked lanes")
-    ages = ("oldest pending", "oldest ready")
+    counts = {
+        "ready": "ready",
+        "scheduled": "scheduled",
+        "leased": "processing",
+        # Not "expired": nobody shall add it to the one before.
+        "of which expired": "expired",
+        "dead": "dead",
+    }
+    lanes = {"ready lanes": "ready_lanes", "blocked lanes": "blocked_lanes"}
+    if any(each.ready_lanes or each.blocked_lanes for each in found.destinations.values()):
+        counts |= lanes
     rows = [
         [
             name,
-            *(_count(getattr(counts, column), found.cap) for column in columns[1:]),
-            *(_count(getattr(counts, lane.replace(" ", "_")), found.cap) for lane in lanes),
-            duration(counts.oldest_pending_age),
-            duration(counts.oldest_ready_age),
+            *(_count(getattr(each, field), found.cap) for field in counts.values()),
+            duration(each.oldest_pending_age),
+            duration(each.oldest_ready_age),
         ]
-        for name, counts in found.destinations.items()
+        for name, each in found.destinations.items()
     ]
-    return Table("Messages", (*columns, *lanes, *ages), rows)
+    return Table("Messages", ("destination", *counts, "oldest pending", "oldest ready"), rows)
 
 
 def _attempts(attempts: Mapping[str, Mapping[int, int]]) -> Table:
@@ -101,7 +113,7 @@ def _workers(found: Statistics) -> Table:
     rows = [
         [
             worker.owner,
-            worker.state,
+            worker.state if worker.seen_age <= SILENT_AFTER else "silent",
             f"{worker.busy}/{worker.slots}",
             f"{duration(worker.seen_age)} ago",
             worker.version,
@@ -122,17 +134,32 @@ def _keys(number: int, cap: int) -> str:
 
 
 def _draw(tables: Iterable[Table]) -> None:
+    """Tables where they fit, else a block for each of their rows."""
     from rich.console import Console  # noqa: PLC0415 - slow
+    from rich.measure import Measurement  # noqa: PLC0415
     from rich.table import Table as Drawn  # noqa: PLC0415
 
     console = Console(markup=False)
     for table in tables:
         drawn = Drawn(title=table.title, title_justify="left")
         for position, column in enumerate(table.columns):
-            drawn.add_column(column, justify="right" if position else "left")
+            drawn.add_column(column, justify="right" if position else "left", no_wrap=True)
         for row in table.rows:
             drawn.add_row(*row)
-        console.print(drawn)
+        roomy = console.options.update(max_width=WIDE)
+        if Measurement.get(console, roomy, drawn).maximum <= console.width:
+            console.print(drawn)
+        else:
+            _write_blocks(table)
+
+
+def _write_blocks(table: Table) -> None:
+    width = max(map(len, table.columns))
+    say(f"{table.title}:")
+    for row in table.rows:
+        for column, cell in zip(table.columns, row, strict=True):
+            say(f"  {column.ljust(width)}  {cell}")
+        say()
 
 
 def _write(tables: Iterable[Table]) -> None:
