@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 from psycopg import DatabaseError, DataError, IntegrityError, OperationalError
 from psycopg.errors import LockNotAvailable
 
-from pgoutbox.dispatch.arrays import bigints
+from pgoutbox.dispatch.arrays import bigints, plain
 from pgoutbox.events import Refused
 from pgoutbox.outcome import Bury, DeferUntil, Finish, Release, Retry
 
@@ -204,9 +204,9 @@ def parameters(batch: Sequence[Settled], patience: float = PATIENCE) -> dict[str
     return {
         **_fences(batch),
         "patience": f"{max(round(patience * 1000), 1)}ms",
-        "statuses": [row.status for row in rows],
-        "delays": [row.delay for row in rows],
-        "refunds": [row.refund for row in rows],
+        "statuses": plain([row.status for row in rows]),
+        "delays": plain([row.delay for row in rows]),
+        "refunds": plain([row.refund for row in rows]),
         "errors": [row.error for row in rows],
     }
 
