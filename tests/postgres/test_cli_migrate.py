@@ -79,3 +79,13 @@ def test_a_missing_dsn_is_a_problem_with_the_settings() -> None:
 @pytest.mark.parametrize("arguments", [["--sql", "--check"], ["--after", "1"]])
 def test_options_that_make_no_sense_together_are_a_usage_error(arguments: list[str]) -> None:
     assert pgoutbox("migrate", *arguments).exit_code == 2
+
+
+def test_a_version_that_does_not_exist_is_a_usage_error_and_the_newest_has_nothing_after_it() -> (
+    None
+):
+    refused = pgoutbox("migrate", "--sql", "--after", "9")
+    assert refused.exit_code == 2
+    assert refused.stdout == ""
+    assert "there is no migration 9; the newest is 1" in refused.stderr
+    assert pgoutbox("migrate", "--sql", "--after", "1").exit_code == 0

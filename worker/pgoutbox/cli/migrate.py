@@ -49,7 +49,11 @@ def command(
 
 def _print(settings: Settings, *, after: int) -> int:
     from pgoutbox.database.migrate import script  # noqa: PLC0415 - slow
+    from pgoutbox.database.migrations import available  # noqa: PLC0415
 
+    newest = available()[-1].version
+    if after > newest:
+        raise click.UsageError(f"there is no migration {after}; the newest is {newest}")
     say(script(settings.database.schema_name, after=after))
     return 0
 
