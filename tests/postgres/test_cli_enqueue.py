@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -10,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from psycopg.rows import dict_row
 
+from pgoutbox.cli.enqueue import _progress
 from pgoutbox.cli.main import group
 from pgoutbox.database.migrate import apply
 
@@ -61,7 +64,7 @@ def test_a_repeated_dedup_key_tells_the_same_id_and_inserts_nothing(dsn: str) ->
     words = (*ORDER, "--payload", "{}", "--dedup-key", "d", "--json")
     first, second = (enqueue(dsn, *words) for _ in range(2))
     assert json.loads(first.stdout) == json.loads(second.stdout)
-    assert json.loads(first.stdout)["enqueued"] == 1
+    assert json.loads(first.stdout)["given"] == 1
     assert len(rows(dsn)) == 1
 
 
@@ -71,6 +74,78 @@ def test_a_payload_may_come_from_a_file_or_from_standard_input(dsn: str, tmp_pat
     assert enqueue(dsn, *ORDER, "--payload", f"@{file}").exit_code == 0
     assert enqueue(dsn, *ORDER, "--payload", "-", stdin='{"from": "stdin"}').exit_code == 0
     assert [row["payload"]["from"] for row in rows(dsn)] == ["file", "stdin"]
+
+
+NUMBERS = ["1.10", "1e400", "12345678901234567890.123456789012345678901", "-0.0"]
+
+
+def payload_texts(dsn: str) -> list[str]:
+    with psycopg.connect(dsn) as conn:
+        return [row[0] for row in conn.execute("SELECT payload::text FROM outbox ORDER BY id")]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_numbers_of_payloads_keep_their_digits(dsn: str, number: str) -> None:
+    said = {"in": {"payload": [1, '"}{,:']}, "n": 0}
+    payload = json.dumps(said).replace(" 0}", f" {number}}}")
+    rest = {name: each for name, each in LINE.items() if name != "payload"}
+    names = json.dumps(rest | {"headers": {"payload": "x,:{}"}})[1:-1]
+    before = f'{{ "payload" : {payload} , {names}}}\n'
+    after = f'{{{names} ,"payload":0,"payload":{payload}\t}}\n'
+    cell = payload.replace('"', '""')
+    table = f'aggregate_type,aggregate_id,event_type,payload\norder,7,placed,"{cell}"\n'
+    for words, given in (
+        ((*ORDER, "--payload", payload), ""),
+        ((*ORDER, "--payload", "-"), f" {payload}\n"),
+        (("--file", "-"), before + after),
+        (("--file", "-", "--format", "csv"), table),
+    ):
+        result = enqueue(dsn, *words, stdin=given)
+        assert result.exit_code == 0, result.stderr
+    with psycopg.connect(dsn) as conn:
+        expected = conn.execute("SELECT %s::jsonb::text", [payload]).fetchone()
+    assert expected is not None
+    assert payload_texts(dsn) == [expected[0]] * 5
+    assert number == "-0.0" or number.startswith("1e") or number in expected[0]
+
+
+@pytest.mark.parametrize("bad", ["NaN", "-Infinity", '"\\u0000"', '"\\ud800"'])
+def test_json_that_cannot_be_stored_is_refused_with_its_path(dsn: str, bad: str) -> None:
+    one = enqueue(dsn, *ORDER, "--payload", f'{{"a": [{bad}]}}')
+    line = json.dumps(LINE).replace('"payload": {}', f'"payload": {{"a": [{bad}]}}')
+    many = enqueue(dsn, "--file", "-", stdin=line)
+    assert (one.exit_code, many.exit_code) == (1, 1)
+    assert one.stderr.startswith("pgoutbox: payload.a[0]: ")
+    assert many.stderr.startswith("pgoutbox: standard input, line 1: payload.a[0]: ")
+    assert not rows(dsn)
+
+
+@pytest.mark.parametrize("number", ["1e131072", "-1.5e-20000", "1e" + "9" * 30])
+def test_a_number_that_the_database_cannot_store_is_refused(dsn: str, number: str) -> None:
+    result = enqueue(dsn, "--file", "-", stdin=json.dumps(LINE).replace("{}", f"[{number}]"))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("pgoutbox: standard input, line 1: holds the number ")
+    assert enqueue(dsn, *ORDER, "--payload", number).exit_code == 2
+    assert enqueue(dsn, *ORDER, "--payload", "[1e131071, 1e-16383]").exit_code == 0
+
+
+def test_the_help_says_that_repeats_are_not_told_apart(dsn: str) -> None:
+    assert "repeats included" in " ".join(enqueue(dsn, "--help").stdout.split())
+    twice = lines(LINE | {"dedup_key": "d"}, LINE | {"dedup_key": "d"})
+    told = enqueue(dsn, "--file", "-", stdin=twice).stdout
+    assert told == "enqueued 2 messages, or found them there by their dedup key\n"
+    assert len(rows(dsn)) == 1
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_no_bar_is_drawn_over_lines_that_a_person_types(
+    monkeypatch: pytest.MonkeyPatch, *, typed: bool
+) -> None:
+    shown = nullcontext(print)
+    monkeypatch.setattr("pgoutbox.cli.enqueue.progress", lambda _doing: shown)
+    monkeypatch.setattr("pgoutbox.cli.enqueue.sys.stdin", SimpleNamespace(isatty=lambda: typed))
+    assert (_progress("-") is shown) is not typed
+    assert _progress("messages.jsonl") is shown
 
 
 def test_a_payload_with_a_content_type_is_taken_as_it_is(dsn: str) -> None:
@@ -124,7 +199,7 @@ def test_options_say_what_the_lines_leave_out(dsn: str) -> None:
         ("2", "order.paid"),
     ]
     assert json.loads(result.stdout) == {
-        "enqueued": 2,
+        "given": 2,
         "message_ids": [str(row["message_id"]) for row in found],
     }
 
@@ -142,15 +217,27 @@ def test_json_lines_may_hold_every_field(dsn: str) -> None:
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        ("{", "line 601: is no JSON"),
-        ("[]", "line 601: is no JSON object"),
-        (json.dumps({**LINE, "colour": "red"}), "line 601: 'colour' is no field of a message"),
-        (json.dumps({**LINE, "delay": "soon"}), "line 601: delay cannot be read"),
-        (json.dumps({**LINE, "available_at": 7}), "line 601: available_at cannot be read"),
-        (json.dumps({**LINE, "message_id": "x"}), "line 601: message_id cannot be read"),
-        (json.dumps({**LINE, "aggregate_id": 7}), "line 601: aggregate_id: "),
-        (json.dumps({**LINE, "payload": "\0"}), "line 601: payload: "),
-        ('{"payload": 1}', "line 601: aggregate_type, aggregate_id, event_type missing"),
+        ("{", "standard input, line 601: is no JSON"),
+        ("[]", "standard input, line 601: is no JSON object"),
+        (
+            json.dumps({**LINE, "colour": "red"}),
+            "standard input, line 601: 'colour' is no field of a message",
+        ),
+        (json.dumps({**LINE, "delay": "soon"}), "standard input, line 601: delay cannot be read"),
+        (
+            json.dumps({**LINE, "available_at": 7}),
+            "standard input, line 601: available_at cannot be read",
+        ),
+        (
+            json.dumps({**LINE, "message_id": "x"}),
+            "standard input, line 601: message_id cannot be read",
+        ),
+        (json.dumps({**LINE, "aggregate_id": 7}), "standard input, line 601: aggregate_id: "),
+        (json.dumps({**LINE, "payload": "\0"}), "standard input, line 601: payload: "),
+        (
+            '{"payload": 1}',
+            "standard input, line 601: aggregate_type, aggregate_id, event_type missing",
+        ),
     ],
 )
 def test_one_bad_line_is_named_and_nothing_is_inserted(dsn: str, bad: str, says: str) -> None:
@@ -196,9 +283,9 @@ def test_csv_without_a_payload_column_makes_one_of_the_rest(dsn: str) -> None:
     ("row", "says"),
     [
         ("order,7,placed,{", "standard input, line 3: payload is no JSON"),
-        ("order,7,placed,{},x", "line 3: has more cells than the header row"),
-        ('order,7,placed,"{}"x', "line 3: is no CSV"),
-        ("order,,placed,{}", "line 3: aggregate_id missing"),
+        ("order,7,placed,{},x", "standard input, line 3: has more cells than the header row"),
+        ('order,7,placed,"{}"x', "standard input, line 3: is no CSV"),
+        ("order,,placed,{}", "standard input, line 3: aggregate_id missing"),
     ],
 )
 def test_one_bad_row_is_named_and_nothing_is_inserted(dsn: str, row: str, says: str) -> None:
@@ -217,7 +304,7 @@ def test_a_file_that_is_not_utf_8_is_refused(dsn: str) -> None:
 
 def test_an_empty_file_enqueues_nothing(dsn: str) -> None:
     result = enqueue(dsn, "--file", "-", "--json")
-    assert json.loads(result.stdout) == {"enqueued": 0, "message_ids": []}
+    assert json.loads(result.stdout) == {"given": 0, "message_ids": []}
 
 
 def test_the_schema_is_the_one_of_the_settings(empty_dsn: str) -> None:
@@ -240,6 +327,6 @@ def test_messages_with_an_ordering_key_are_said_to_wait(dsn: str) -> None:
         "pgoutbox: 1 message has an ordering key, and this version does not deliver such messages"
         " yet\n"
     )
-    assert json.loads(ordered.stdout)["enqueued"] == 1
+    assert json.loads(ordered.stdout)["given"] == 1
     file = lines(LINE, LINE | {"ordering_key": "a"}, LINE | {"ordering_key": "b"})
     assert "2 messages have an ordering key" in enqueue(dsn, "--file", "-", stdin=file).stderr

@@ -6,6 +6,8 @@ import io
 import itertools
 import re
 import sys
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -19,16 +21,19 @@ from pgoutbox.cli.messages import (
     Line,
     csv_lines,
     json_lines,
+    json_payload,
     message_from,
-    parsed_json,
 )
 from pgoutbox.errors import InvalidMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
     from uuid import UUID
 
     import psycopg
+
+    from pgoutbox.cli.console import Advance
 
 BATCH = 500
 
@@ -49,6 +54,18 @@ class Options(TypedDict):
     dedup_key: str | None
     delay: float | None
     header: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Enqueued:
+    """What became of the messages."""
+
+    ids: list[UUID] = field(default_factory=list)
+    """One for each message given; a repeated dedup key's is that of the first message."""
+    ordered: int = 0
+    """How many have an ordering key."""
+    keyed: int = 0
+    """How many have a dedup key, and may be repeats."""
 
 
 @click.command("enqueue")
@@ -90,6 +107,10 @@ def command(
     """Put one message, or a file of messages, into the outbox.
 
     A file is inserted as a whole or not at all. The options say what its lines leave out.
+    Payloads keep the digits of their numbers.
+
+    A message whose dedup key is in the outbox already inserts nothing, and is counted and answered
+    with its id like the others: what is told are the messages given, repeats included.
 
     JSON lines hold one object each, with the fields aggregate_type, aggregate_id, event_type and
     payload, and optionally destination, headers, ordering_key, dedup_key, content_type, delay
@@ -108,14 +129,15 @@ def command(
         lines = _lines(file, form, given)
     settings = settings_for(dsn, schema)
     with connect(settings) as conn:
-        ids, ordered = _insert(conn, settings.database.schema_name, lines, many=file is not None)
+        found = _insert(conn, settings.database.schema_name, lines, source=file)
     if as_json:
-        say_json({"enqueued": len(ids), "message_ids": [str(one) for one in ids]})
+        say_json({"given": len(found.ids), "message_ids": [str(one) for one in found.ids]})
     elif file is None:
-        say(str(ids[0]))
+        say(str(found.ids[0]))
     else:
-        say(f"enqueued {len(ids)} message{'' if len(ids) == 1 else 's'}")
-    _warn_of(ordered)
+        repeats = ", or found them there by their dedup key" if found.keyed else ""
+        say(f"enqueued {len(found.ids)} message{'' if len(found.ids) == 1 else 's'}{repeats}")
+    _warn_of(found.ordered)
 
 
 def _warn_of(ordered: int) -> None:
@@ -159,7 +181,7 @@ def _payload(text: str, *, raw: bool) -> object:
     if raw:
         return content
     try:
-        return parsed_json(content.decode())
+        return json_payload(content.decode())
     except UnicodeDecodeError:
         raise click.BadParameter("is not UTF-8", param_hint="--payload") from None
     except BadInput as error:
@@ -184,36 +206,43 @@ def _called(file: str) -> str:
 
 
 def _insert(
-    conn: psycopg.Connection, schema: str, lines: Iterable[Line], *, many: bool
-) -> tuple[list[UUID], int]:
-    """All of them in one transaction, or none. Their ids, and how many have an ordering key."""
+    conn: psycopg.Connection, schema: str, lines: Iterable[Line], *, source: str | None
+) -> Enqueued:
+    """All of them in one transaction, or none."""
     from psycopg.errors import UndefinedTable  # noqa: PLC0415 - slow
 
     from pgoutbox import enqueue_many  # noqa: PLC0415 - slow
 
-    ids: list[UUID] = []
-    ordered = 0
+    found = Enqueued()
     remaining = iter(lines)
-    with conn.transaction(), progress("enqueued") as advance:
+    with conn.transaction(), _progress(source) as advance:
         conn.execute(SEARCH_PATH, {"schema": schema})
         while batch := list(itertools.islice(remaining, BATCH)):
             try:
-                ids += enqueue_many(conn, [line.message for line in batch])
+                found.ids += enqueue_many(conn, [line.message for line in batch])
             except InvalidMessage as error:
-                raise _refused(error, batch, many=many) from None
+                raise _refused(error, batch, source=source) from None
             except UndefinedTable:
                 raise BadInput(
                     f'there is no outbox in schema "{schema}" of this database:'
                     " run `pgoutbox migrate`"
                 ) from None
-            ordered += sum(line.message.ordering_key is not None for line in batch)
+            found.ordered += sum(line.message.ordering_key is not None for line in batch)
+            found.keyed += sum(line.message.dedup_key is not None for line in batch)
             advance(len(batch))
-    return ids, ordered
+    return found
 
 
-def _refused(error: InvalidMessage, batch: list[Line], *, many: bool) -> BadInput:
+def _progress(source: str | None) -> AbstractContextManager[Advance]:
+    """No bar where a person is typing the lines: it would be drawn over them."""
+    if source == "-" and sys.stdin.isatty():
+        return nullcontext(lambda _count: None)
+    return progress("enqueued")
+
+
+def _refused(error: InvalidMessage, batch: list[Line], *, source: str | None) -> BadInput:
     """The number of the line in place of the number of the message in the batch."""
     found = re.fullmatch(r"messages\[(\d+)\]\.?(.*)", error.path)
     path, number = (found[2], batch[int(found[1])].number) if found else (error.path, 0)
-    where = f"line {number}: " if many else ""
+    where = "" if source is None else f"{_called(source)}, line {number}: "
     return BadInput(f"{where}{path}: {error.problem}; nothing was inserted")

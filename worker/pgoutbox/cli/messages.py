@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import re
 from dataclasses import fields
 from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from pgoutbox.errors import PgOutboxError
 from pgoutbox.message import Message
+from pgoutbox.producer.payload import JsonText
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,6 +24,12 @@ if TYPE_CHECKING:
 NAMES = tuple(field.name for field in fields(Message))
 MAX_CELL = 64 * 1024 * 1024
 """Characters. Python's own limit is less than a payload may have."""
+MAX_DIGITS = 131_072
+"""Digits that PostgreSQL's numeric has before the point."""
+MAX_SCALE = 16_383
+"""And behind it."""
+DECODER = json.JSONDecoder()
+SPACE, COMMA, COLON = (re.compile(rf"\s*{mark}\s*") for mark in ("", ",?", ":"))
 REQUIRED = ("aggregate_type", "aggregate_id", "event_type", "payload")
 
 
@@ -55,6 +64,8 @@ def json_lines(lines: Iterable[str], defaults: Fields) -> Iterator[Line]:
                 given = parsed_json(line)
                 if not isinstance(given, dict):
                     raise BadInput("is no JSON object")
+                if "payload" in given:
+                    given["payload"] = JsonText(_payload_text(line), given["payload"])
                 message = message_from(defaults | given)
             yield Line(number, message)
 
@@ -80,11 +91,46 @@ def csv_lines(lines: Iterable[str], defaults: Fields) -> Iterator[Line]:
 
 
 def parsed_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """Any JSON value. Raises `BadInput`."""
+    """Any JSON value, its numbers exact. Raises `BadInput`."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=_number)
+    except BadInput:
+        raise
     except (ValueError, RecursionError) as error:
         raise BadInput(f"is no JSON: {error}") from None
+
+
+def _number(text: str) -> Decimal:
+    with contextlib.suppress(InvalidOperation):  # an exponent beyond even Decimal's
+        number = Decimal(text)
+        if -MAX_SCALE <= number.adjusted() < MAX_DIGITS:
+            return number
+    raise BadInput(f"holds the number {text:.20}..., which PostgreSQL cannot store")
+
+
+def json_payload(text: str) -> JsonText:
+    """A payload from its JSON text, which is kept. Raises `BadInput`."""
+    return JsonText(text.strip(), parsed_json(text))
+
+
+def _payload_text(line: str) -> str:
+    """The text of the last member ``payload`` of a valid JSON object."""
+    found = ""
+    at = line.index("{") + 1
+    while line[at := _skip(line, at, SPACE)] != "}":
+        at = _skip(line, at, COMMA)
+        name, at = DECODER.raw_decode(line, at)
+        at = _skip(line, at, COLON)
+        _, end = DECODER.raw_decode(line, at)
+        if name == "payload":
+            found = line[at:end]
+        at = end
+    return found
+
+
+def _skip(line: str, at: int, what: re.Pattern[str]) -> int:
+    skipped = what.match(line, at)
+    return at if skipped is None else skipped.end()
 
 
 def _from_row(row: dict[str | None, Any]) -> Fields:
@@ -96,9 +142,9 @@ def _from_row(row: dict[str | None, Any]) -> Fields:
     else:
         given = {name: cell for name, cell in cells.items() if name in NAMES}
         given["payload"] = {name: cell for name, cell in cells.items() if name not in NAMES}
-    for name in ("payload", "headers"):
+    for name, read in (("payload", json_payload), ("headers", parsed_json)):
         if isinstance(given.get(name), str):
-            given[name] = _named(name, parsed_json, given[name])
+            given[name] = _named(name, read, given[name])
     return given
 
 
