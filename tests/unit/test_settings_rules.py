@@ -269,3 +269,23 @@ def test_a_secret_file_that_cannot_be_read_is_the_only_problem(
     assert problem.field == "PGOUTBOX_DSN_FILE"
     assert problem.value == str(file)
     assert says in problem.rule
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("DATABASE__INSECURE", "maybe", "is neither true nor false (it is maybe)."),
+        ("HTTP__PORT", "x", "must be a whole number (it is x)."),
+        ("MAX_IN_FLIGHT", "1.5", "must be a whole number (it is 1.5)."),
+        ("DRAIN__SOFT", "soon", "must be a number (it is soon)."),
+        ("DRAIN__SOFT", "nan", "must be a finite number (it is nan)."),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_told_in_plain_words(name: str, value: str, says: str) -> None:
+    assert str(one({f"PGOUTBOX_{name}": value})) == f"PGOUTBOX_{name} {says}"
+
+
+def test_an_advised_number_is_short_and_may_be_used() -> None:
+    duration = {"PGOUTBOX_LEASE__DURATION": "20"}
+    assert "Lower it to 6.66, or" in one(duration).advice
+    load_settings(LOCAL | duration | {"PGOUTBOX_LEASE__RENEW": "6.66"})

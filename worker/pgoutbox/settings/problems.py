@@ -22,6 +22,20 @@ LATER = {
     ("format",): {"debezium", "cloudevents", "cloudevents_binary", "cloudevents_structured"},
     ("dead_head",): {"skip"},
 }
+# In words for people, where pydantic speaks of Python's types. Rule and advice.
+WORDS = {
+    "bool_parsing": ("is neither true nor false", ""),
+    "bool_type": ("is neither true nor false", ""),
+    "int_parsing": ("must be a whole number", ""),
+    "int_type": ("must be a whole number", ""),
+    "int_from_float": ("must be a whole number", ""),
+    "float_parsing": ("must be a number", ""),
+    "float_type": ("must be a number", ""),
+    "string_pattern_mismatch": (
+        "must consist of letters, digits and underscores",
+        "Begin it with a letter.",
+    ),
+}
 GROUP_EXPECTED = {"model_type", "model_attributes_type", "dict_type", "mapping_type"}
 SECRET_KEYS = {"dsn", "listen_dsn", "url"}
 
@@ -59,6 +73,8 @@ def _rule_and_advice(error: ErrorDetails, path: tuple[str, ...]) -> tuple[str, s
     kind = error["type"]
     if kind == "missing":
         return _missing(path)
+    if kind in WORDS:
+        return WORDS[kind]
     if kind == "extra_forbidden":
         return "is no setting", _nearest(path)
     if kind in GROUP_EXPECTED:
@@ -70,10 +86,8 @@ def _rule_and_advice(error: ErrorDetails, path: tuple[str, ...]) -> tuple[str, s
         planned = error["input"] in _planned(path)
         rule = "is not available yet" if planned else "is not one of the choices"
         return rule, f"Choose {_choices(error)}."
-    if kind == "string_pattern_mismatch":
-        return "must consist of letters, digits and underscores", "Begin it with a letter."
-    text = error["msg"].split(", unable to parse")[0]
-    for said in ("Input should be", "String should", "Input should", "Value should"):
+    text = error["msg"]
+    for said in ("Input should be", "String should", "Value should"):
         text = text.replace(said, "must be" if said.endswith("be") else "must")
     return text, ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -120,7 +121,7 @@ def _lease(settings: Settings) -> Iterator[Problem]:
             rule=f"must be at most a third of PGOUTBOX_LEASE__DURATION ({lease.duration:g}), so"
             " that one lost renewal loses no lease",
             value=f"{lease.renew:g}",
-            advice=f"Lower it to {lease.duration / 3:g}, or raise the duration to"
+            advice=f"Lower it to {_at_most(lease.duration / 3)}, or raise the duration to"
             f" {3 * lease.renew:g}.",
             others=("PGOUTBOX_LEASE__DURATION",),
         )
@@ -133,6 +134,11 @@ def _lease(settings: Settings) -> Iterator[Problem]:
             advice="A second is the default.",
             others=("PGOUTBOX_LEASE__DURATION",),
         )
+
+
+def _at_most(seconds: float) -> str:
+    """Short, and not more than that."""
+    return f"{math.floor(seconds * 100) / 100 or seconds:g}"
 
 
 def _drain(settings: Settings) -> Iterator[Problem]:
