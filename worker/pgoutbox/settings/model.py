@@ -173,7 +173,7 @@ class Destination(Section):
     dead_head: Literal["block"] = Field(
         default="block",
         description="What a dead message does to its ordering key: `block` holds back those behind"
-        " it until a person requeues, skips or discards it.",
+        " it. No command brings it back yet; see docs/operations.md.",
     )
 
     @property
