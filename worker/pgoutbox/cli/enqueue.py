@@ -130,14 +130,18 @@ def command(
     settings = settings_for(dsn, schema)
     with connect(settings) as conn:
         found = _insert(conn, settings.database.schema_name, lines, source=file)
+    _tell(found, many=file is not None, as_json=as_json)
+    _warn_of(found.ordered)
+
+
+def _tell(found: Enqueued, *, many: bool, as_json: bool) -> None:
     if as_json:
         say_json({"given": len(found.ids), "message_ids": [str(one) for one in found.ids]})
-    elif file is None:
-        say(str(found.ids[0]))
-    else:
+    elif many:
         repeats = ", or found them there by their dedup key" if found.keyed else ""
         say(f"enqueued {len(found.ids)} message{'' if len(found.ids) == 1 else 's'}{repeats}")
-    _warn_of(found.ordered)
+    else:
+        say(str(found.ids[0]))
 
 
 def _warn_of(ordered: int) -> None:
