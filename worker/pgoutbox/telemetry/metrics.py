@@ -148,6 +148,11 @@ class Metrics(Collector):
             ("destination", "reason"),
             {(name, reason): count for name, tally in each for reason, count in tally.dead.items()},
         )
+        yield from self._trouble_counters()
+        yield from self._lease_counters()
+
+    def _trouble_counters(self) -> Iterator[Metric]:
+        each = self._tally.destinations.items()
         yield _counter(
             "outbox_publisher_failures",
             "Unclassified exceptions of a publisher: bugs",
@@ -160,7 +165,6 @@ class Metrics(Collector):
             ("destination",),
             {(name,): tally.refused for name, tally in each},
         )
-        yield from self._lease_counters()
 
     def _lease_counters(self) -> Iterator[Metric]:
         yield _counter(
