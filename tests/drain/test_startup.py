@@ -82,7 +82,7 @@ def test_a_connection_that_hangs_during_the_start_is_given_up_and_tried_again(ds
 
 def test_a_missing_schema_is_waited_for_and_the_log_says_what_to_do(empty_dsn: str) -> None:
     with WorkerProcess(empty_dsn, "noop://").start() as worker:
-        failed = worker.wait_for("database failed", doing="connect")
+        failed = worker.wait_for("database failed", doing="check the schema")
         assert "pgoutbox migrate" in failed["error"]
         assert (worker.get("/livez"), worker.get("/readyz")) == (200, 503)
         with psycopg.connect(empty_dsn, autocommit=True) as conn:

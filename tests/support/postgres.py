@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import shutil
 import uuid
 import warnings
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 # Tests neither survive a crash of the machine nor wait for its disk.
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+ROOM = 4 * 1024**3
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,12 +46,20 @@ def server_dsn() -> Iterator[str]:
         return
     from pgoutbox.demo.embedded import EmbeddedServer  # noqa: PLC0415 - imports an extra
 
-    server = EmbeddedServer(settings=FAST)
+    server = EmbeddedServer(settings=FAST, data_in=_memory())
     try:
         server.start()
         yield server.dsn
     finally:
         server.remove()
+
+
+def _memory() -> Path | None:
+    """A folder in memory with enough room: a database per test is a thousand files per test."""
+    folder = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
+    if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > ROOM:
+        return folder
+    return None
 
 
 def _container() -> PostgresContainer | None:

@@ -31,7 +31,7 @@ while read -r line; do pid=$line; done
 [ -z "$pid" ] || kill -QUIT "$pid"
 tries=100
 while [ -n "$pid" ] && [ $tries -gt 0 ] && kill -0 "$pid"; do sleep 0.1; tries=$((tries - 1)); done
-rm -rf "$0"
+rm -rf "$@"
 """
 
 
@@ -42,9 +42,9 @@ class Watcher:
     the server, exists on Linux only, and would leave the folder behind.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, *folders: Path) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - the text above
-            ["/bin/sh", "-c", CLEAN_UP, str(root)],
+            ["/bin/sh", "-c", CLEAN_UP, "sh", *map(str, folders)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -68,14 +68,21 @@ class Watcher:
 class EmbeddedServer:
     """A PostgreSQL cluster in a temporary folder, on a Unix socket (and on TCP with a ``port``).
 
-    ``settings`` are server parameters, as in ``{"fsync": "off"}``. Raises RuntimeError when the
-    wheel is missing or the server does not start; the message holds the end of its log.
+    ``settings`` are server parameters, as in ``{"fsync": "off"}``. ``data_in`` is an existing
+    folder for the data alone, which may be in memory. Raises RuntimeError when the wheel is
+    missing or the server does not start; the message holds the end of its log.
     """
 
-    def __init__(self, *, settings: dict[str, str] | None = None, port: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        settings: dict[str, str] | None = None,
+        port: int = 0,
+        data_in: Path | None = None,
+    ) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="pgoutbox-"))
         self._root.chmod(0o755)
-        self._data = self._root / "data"
+        self._data = Path(tempfile.mkdtemp(prefix="pgoutbox-data-", dir=data_in or self._root))
         self._log = self._root / "server.log"
         self._user = UNPRIVILEGED if os.geteuid() == 0 else None
         self._settings = {
@@ -86,7 +93,7 @@ class EmbeddedServer:
             **(settings or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None
-        self._watcher = Watcher(self._root)
+        self._watcher = Watcher(self._data, self._root)
         atexit.register(self.remove)
         try:
             self._bin = _binaries(self._root, shared=self._user is not None)
@@ -123,15 +130,15 @@ class EmbeddedServer:
             self.stop(signal.SIGKILL)
         # A child of an interrupted initdb may still be writing for a moment.
         for _ in range(REMOVE_TRIES):
-            shutil.rmtree(self._root, ignore_errors=True)
-            if not self._root.exists():
+            for folder in (self._data, self._root):
+                shutil.rmtree(folder, ignore_errors=True)
+            if not (self._data.exists() or self._root.exists()):
                 break
             time.sleep(0.05)
         self._watcher.dismiss()
         atexit.unregister(self.remove)
 
     def _initialise(self) -> None:
-        self._data.mkdir(mode=0o700)
         if self._user is not None:
             account = pwd.getpwnam(self._user)
             os.chown(self._data, account.pw_uid, account.pw_gid)
