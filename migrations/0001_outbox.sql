@@ -35,11 +35,14 @@ CREATE TABLE outbox (
     CONSTRAINT outbox_lease_whole      CHECK ((status = 'processing') = (lease_until IS NOT NULL)
         AND (lease_until IS NULL) = (lease_owner IS NULL)),
     CONSTRAINT outbox_pending_owed     CHECK ((status IN ('pending', 'processing')) = (pending_since IS NOT NULL)),
-    -- Ages are differences, and infinity has none.
-    CONSTRAINT outbox_times_finite     CHECK (isfinite(created_at) AND isfinite(available_at)),
+    -- Ages are differences, and infinity has none. Workers read created_at, and not every language's
+    -- calendar goes beyond these years.
+    CONSTRAINT outbox_times_finite     CHECK (isfinite(available_at)
+        AND created_at BETWEEN '0001-01-03 00:00+00' AND '9999-12-29 00:00+00'),
     CONSTRAINT outbox_done_dated       CHECK (status <> 'done' OR done_at IS NOT NULL),
     CONSTRAINT outbox_undone_undated   CHECK (status IN ('done', 'dead') OR done_at IS NULL),
-    CONSTRAINT outbox_attempts_counted CHECK (attempts >= 0 AND reclaims >= 0 AND lease_version >= 0),
+    CONSTRAINT outbox_attempts_counted CHECK (attempts BETWEEN 0 AND 1000000000
+        AND reclaims BETWEEN 0 AND 1000000000 AND lease_version >= 0),
     CONSTRAINT outbox_destination_name CHECK (destination ~ '^[a-z][a-z0-9_]*$' AND octet_length(destination) <= 40),
     CONSTRAINT outbox_ordering_key_fit CHECK (ordering_key <> '' AND octet_length(ordering_key) <= 512),
     CONSTRAINT outbox_dedup_key_fit    CHECK (dedup_key <> '' AND octet_length(dedup_key) <= 512),

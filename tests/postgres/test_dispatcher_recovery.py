@@ -14,6 +14,7 @@ from tests.support.dispatching import (
     claimed,
     database,
     dispatching,
+    eventually,
     expire,
     row,
     statuses,
@@ -99,3 +100,17 @@ async def test_a_worker_goes_on_reaping_until_nothing_is_left(
     async with dispatching(dsn, to(Scripted()), reap_interval=60.0) as running:
         await running.events.seen(Reaped, 3)
     assert statuses(conn) == {"dead": REAP_BATCH * 2 + 1}
+
+
+async def test_with_fewer_slots_than_destinations_one_notification_finds_the_message(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    destinations = [to(Scripted(), f"d{number}") for number in range(6)]
+    async with dispatching(dsn, *destinations, max_in_flight=1, max_interval=600.0) as running:
+        for count, number in enumerate((5, 0, 3), start=1):
+            # From the next look in vain on, it sleeps for longer than the test.
+            running.wakeup._interval = 600.0
+            await eventually(lambda: running.dispatcher._in_vain == set())
+            insert(conn, destination=f"d{number}")
+            running.wakeup.notified()
+            await running.events.finished(count)

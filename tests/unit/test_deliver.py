@@ -316,3 +316,16 @@ async def test_an_answer_that_only_says_later_does_not_prove_that_a_destination_
         delivery.start(number)
         await delivery.ended()
     assert delivery.decided.settled[-1].outcome == Unavailable("refused", works_for_others=False)
+
+
+async def test_a_publisher_that_cancels_its_own_task_is_told_of_as_a_bug() -> None:
+    async def give_up(_message: ClaimedMessage) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    delivery = Delivery(Scripted(give_up))
+    delivery.start(1)
+    assert await delivery.ended() == []
+    assert len(delivery.bugs) == 1

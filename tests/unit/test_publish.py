@@ -146,3 +146,30 @@ async def test_an_answer_that_is_none_of_those_allowed_is_a_bug_about_that_messa
     first, second, third = await publish_batch(MESSAGES, ScriptedBatch(answer))
     assert (first, third) == (Published(), Published())
     assert isinstance(second, Unclassified)
+
+
+class Mute(Exception):  # noqa: N818 - what it is like
+    """Cannot even say what is wrong."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("bug", [SystemExit(0), KeyboardInterrupt(), GeneratorExit(), Mute()])
+async def test_whatever_a_publisher_raises_is_its_bug_and_ends_nothing_else(
+    bug: BaseException,
+) -> None:
+    async def fail(_message: ClaimedMessage) -> None:
+        raise bug
+
+    with pytest.raises(Unclassified):
+        await publish(MESSAGES[0], Scripted(fail))
+
+
+async def test_a_publisher_cannot_shorten_the_batch_that_it_is_asked_about() -> None:
+    async def shorten(messages: Sequence[ClaimedMessage]) -> Sequence[PublishError | None]:
+        cast("list[ClaimedMessage]", messages).clear()
+        return []
+
+    with pytest.raises(Unclassified):
+        await publish_batch(list(MESSAGES), ScriptedBatch(shorten))

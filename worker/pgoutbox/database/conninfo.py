@@ -56,7 +56,8 @@ def conninfo(options: DatabaseOptions, *, session_settings: bool) -> str:
         "keepalives_count": 3,
         "application_name": options.application_name,
     }
-    merged = ours | given
+    # Text comes as it is stored, whatever encoding the environment names for other programs.
+    merged = ours | given | {"client_encoding": "utf8"}
     if session_settings:
         settings = {
             "search_path": options.search_path,

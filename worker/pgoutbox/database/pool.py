@@ -12,7 +12,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, IsolationLevel
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
@@ -89,6 +89,7 @@ class Database:
             timeout=min(CONNECTION_TIMEOUT, self._options.statement_timeout),
             max_idle=60.0,
             name="pgoutbox",
+            configure=None if self._session_settings else _read_committed,
             open=False,
         )
         await self._pool.open()
@@ -210,3 +211,8 @@ def _abandon(task: asyncio.Future[Any]) -> None:
 def _forget(task: asyncio.Future[Any]) -> None:
     if not task.cancelled():
         task.exception()
+
+
+async def _read_committed(conn: AsyncConnection[Any]) -> None:
+    """For connections whose default cannot be set by an option: each transaction says so."""
+    await conn.set_isolation_level(IsolationLevel.READ_COMMITTED)

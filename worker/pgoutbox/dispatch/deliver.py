@@ -100,7 +100,11 @@ class Deliverer:
         try:
             outcomes = await self._publish(flights, destination)
         except asyncio.CancelledError:
-            self._cancelled(flights)
+            if not any(flight.verdict or flight.abandoned for flight in flights):
+                error = Unclassified("the publisher cancelled its own task")
+                self._bug(flights, error, error)
+            else:
+                self._cancelled(flights)
         except Unclassified as error:
             if flights[0].verdict is not None:
                 # A client that turns our cancellation into an error of its own.
@@ -116,7 +120,7 @@ class Deliverer:
     ) -> Sequence[Outcome | Unclassified]:
         publisher = destination.publisher
         if destination.name in self._batching:
-            messages = [flight.message for flight in flights]
+            messages = tuple(flight.message for flight in flights)
             return await publish_batch(messages, cast("BatchPublisher", publisher))
         return [await publish(flights[0].message, cast("Publisher", publisher))]
 

@@ -119,7 +119,7 @@ async def _close(dispatcher: Dispatcher, deadline: Deadline) -> None:
     goodbye = {"incarnation": dispatcher.options.incarnation}
     await attempt(dispatcher.db.execute(FAREWELL, goodbye), deadline.within(1.0))
     closing = (_close_publisher(d.publisher) for d in dispatcher.destinations.values())
-    await attempt(asyncio.gather(*closing), deadline.within(release))
+    await attempt(asyncio.gather(*closing, return_exceptions=True), deadline.within(release))
     await attempt(dispatcher.db.close(1.0), deadline.within(release))
 
 
@@ -127,7 +127,7 @@ async def _close_publisher(publisher: Publisher | BatchPublisher) -> None:
     # Somebody else's code, and nothing depends on it any more.
     try:
         await publisher.close()
-    except Exception:
+    except (Exception, asyncio.CancelledError):
         logging.getLogger(__name__).warning("a publisher could not be closed", exc_info=True)
 
 
@@ -135,5 +135,5 @@ async def attempt(step: Coroutine[Any, Any, Any] | asyncio.Future[Any], seconds:
     """Run one step for at most so long; a step that fails does not stop the ones after it."""
     try:
         await bounded(step, seconds)
-    except (*DATABASE_ERRORS, RuntimeError):
+    except (*DATABASE_ERRORS, RuntimeError, asyncio.CancelledError):
         return

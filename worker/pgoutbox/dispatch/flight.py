@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pgoutbox.dispatch.claim import is_suspect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pgoutbox.destinations.destination import Destination
     from pgoutbox.message import ClaimedMessage
@@ -171,25 +171,38 @@ class InFlight:
                 self.on_suspect_gone()
         self.on_change()
 
-    def free(self, destinations: Mapping[str, Destination], now: float) -> dict[str, int]:
-        """How many messages each destination could start now; those with none are absent."""
+    def free(
+        self,
+        destinations: Mapping[str, Destination],
+        now: float,
+        besides: Collection[str] = (),
+    ) -> dict[str, int]:
+        """How many messages each destination could start now; those with none are absent.
+
+        ``besides`` are left out: they were asked already, in vain.
+        """
         left = self._limit - len(self._flights)
         # Whoever comes first gets what does not divide, so each call that has something to give
         # begins one further on. Were the others counted, a full worker, which looks in vain
         # before each slot that falls free, would favour the same destination every time.
         self._turn += left > 0
-        names = list(destinations)
-        first = self._turn % len(names)
-        wants = {
-            name: destinations[name].breaker.allowance(
-                destinations[name].concurrency - self._publishing[name],
+        wants = self.wants(destinations, now)
+        names = list(wants)
+        first = self._turn % max(len(names), 1)
+        rotated = (name for name in names[first:] + names[:first] if name not in besides)
+        return share(left, {name: wants[name] for name in rotated})
+
+    def wants(self, destinations: Mapping[str, Destination], now: float) -> dict[str, int]:
+        """How many messages each destination could start if the worker held none."""
+        return {
+            name: destination.breaker.allowance(
+                destination.concurrency - self._publishing[name],
                 self._publishing[name] - self._hung[name],
                 now,
             )
-            for name in names[first:] + names[:first]
-            if not destinations[name].stopped
+            for name, destination in destinations.items()
+            if not destination.stopped
         }
-        return share(left, wants)
 
 
 def share(total: int, wants: Mapping[str, int]) -> dict[str, int]:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pgoutbox.message import ClaimedMessage
 
 MAX_CLAIM = 500
+CLAIM_STEP = 25
+"""By how much the next claim may be larger than one that worked, after one that did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,8 @@ class Dispatcher:
         self._drain_count: DrainCount | None = None
         self._hungry: set[str] = set()
         """Destinations that had more due than room when they were last asked for."""
+        self._in_vain: set[str] = set()
+        """Destinations that were asked since something was found, while others had no slot left."""
         self._claim_limit = MAX_CLAIM
         self.in_flight.on_change = self._slot_freed
         self.in_flight.on_suspect_gone = self._reclaim_soon
@@ -144,7 +148,7 @@ class Dispatcher:
                 continue
             self._recovered()
             backoff.reset()
-            self._claim_limit = min(2 * self._claim_limit, MAX_CLAIM)
+            self._claim_limit = min(self._claim_limit + CLAIM_STEP, MAX_CLAIM)
             if not (full or asked or self.stop):
                 await self._wakeup.wait()
 
@@ -154,7 +158,7 @@ class Dispatcher:
             self._wakeup.nudge()
 
     def _slots(self) -> dict[str, int]:
-        free = self.in_flight.free(self.destinations, time.monotonic())
+        free = self.in_flight.free(self.destinations, time.monotonic(), besides=self._in_vain)
         return {name: min(count, self._claim_limit) for name, count in free.items()}
 
     def _reclaim_soon(self) -> None:
@@ -187,7 +191,22 @@ class Dispatcher:
         brought = Counter(message.destination for message in messages)
         for name, room in slots.items():
             (self._hungry.add if brought[name] >= room else self._hungry.discard)(name)
-        return messages.cut or not self._hungry.isdisjoint(slots)
+        if taken or messages:
+            self._in_vain.clear()
+            return messages.cut or not self._hungry.isdisjoint(slots)
+        return self._others_wait(slots)
+
+    def _others_wait(self, slots: Mapping[str, int]) -> bool:
+        """After a claim in vain: whether there are destinations that had no slot to ask with.
+
+        With fewer slots than destinations a due message would otherwise wait for a poll per turn.
+        """
+        self._in_vain.update(slots)
+        wants = self.in_flight.wants(self.destinations, time.monotonic())
+        if any(want > 0 and name not in self._in_vain for name, want in wants.items()):
+            return True
+        self._in_vain.clear()
+        return False
 
     async def _reclaim(self, slots: dict[str, int]) -> int:
         self._next_reclaim = time.monotonic() + self.options.reclaim_interval
@@ -227,7 +246,8 @@ class Dispatcher:
 
     def _failed(self, error: Exception) -> None:
         # Perhaps it asked for more than gets through in time.
-        self._claim_limit = max(self._claim_limit // 2, 1)
+        largest = max((d.concurrency for d in self.destinations.values()), default=1)
+        self._claim_limit = max(min(self._claim_limit, largest) // 2, 1)
         if self._failing_since is None:
             self._failing_since = time.monotonic()
         self.emit(DatabaseFailed.because("claim", error))

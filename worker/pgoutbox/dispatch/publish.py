@@ -55,7 +55,9 @@ async def publish(message: ClaimedMessage, publisher: Publisher) -> Outcome:
         if cancelled_by_us():
             raise
         raise Unclassified("the publisher's own work was cancelled") from error
-    except Exception as error:
+    except BaseException as error:
+        # SystemExit and KeyboardInterrupt included: raised here they come from the publisher, and
+        # would end the process without a drain.
         raise Unclassified(describe(error)) from error
     return PUBLISHED
 
@@ -69,7 +71,8 @@ async def publish_batch(
     message's place, so that what is known of the others is not lost.
     """
     try:
-        answers = list(await publisher.publish_batch(messages))
+        # A tuple: what it shortens in place must not look as if it had been published.
+        answers = list(await publisher.publish_batch(tuple(messages)))
     except PublishError as error:
         return [observed(error)] * len(messages)
     except TimeoutError as error:
@@ -78,7 +81,7 @@ async def publish_batch(
         if cancelled_by_us():
             raise
         raise Unclassified("the publisher's own work was cancelled") from error
-    except Exception as error:
+    except BaseException as error:
         raise Unclassified(describe(error)) from error
     if len(answers) != len(messages):
         raise Unclassified(f"{len(answers)} answers to a batch of {len(messages)} messages")
@@ -119,5 +122,8 @@ def observed(error: object) -> Outcome:
 
 
 def describe(error: BaseException) -> str:
-    """The message, or the type's name where the exception has none."""
-    return str(error) or type(error).__name__
+    """The message, or the type's name where the exception has none that can be had."""
+    try:
+        return str(error) or type(error).__name__
+    except Exception:  # noqa: BLE001 - somebody else's __str__
+        return type(error).__name__
