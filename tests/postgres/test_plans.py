@@ -90,6 +90,8 @@ def parameters(conn: Connection[Any], batch: int, *, own: str = "default") -> di
         "budget": MAX_CLAIM_BYTES,
         "patience": "500ms",
         "suspect_allowed": True,
+        # What a worker holds that was claimed long ago.
+        "held": "{" + ",".join(map(str, range(1, BATCH + 1))) + "}",
         "ids": "{" + ",".join(str(row_id) for (row_id,) in held) + "}",
         "versions": "{" + ",".join(["1"] * batch) + "}",
         "statuses": ["pending" if again else "done" for again in retried],
