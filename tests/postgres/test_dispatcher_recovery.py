@@ -114,3 +114,42 @@ async def test_with_fewer_slots_than_destinations_one_notification_finds_the_mes
             insert(conn, destination=f"d{number}")
             running.wakeup.notified()
             await running.events.finished(count)
+
+
+REFUSE = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'not this one';
+END $$;
+CREATE TRIGGER refuse BEFORE UPDATE ON outbox FOR EACH ROW
+    WHEN (NEW.status = 'processing' AND NEW.aggregate_id = 'poison') EXECUTE FUNCTION refuse()
+"""
+
+
+async def test_a_row_that_cannot_be_claimed_is_put_off_and_holds_up_nobody(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    conn.execute(REFUSE)
+    poison = insert(conn, aggregate_id="poison")
+    fill(conn, 5)
+    insert(conn, destination="other")
+    async with dispatching(dsn, to(Scripted()), to(Scripted(), "other")) as running:
+        await running.events.finished(6)
+    left = row(conn, poison)
+    assert (left["status"], left["attempts"], left["lease_version"]) == ("pending", 0, 0)
+    assert "not this one" in left["last_error"]
+    assert left["available_at"] > left["created_at"]
+
+
+async def test_an_expired_row_that_cannot_be_reclaimed_holds_up_nobody(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    poison = insert(conn, aggregate_id="poison")
+    async with database(dsn) as db:
+        await claimed(db)
+    expire(conn)
+    conn.execute(REFUSE)
+    fill(conn, 5)
+    async with dispatching(dsn, to(Scripted())) as running:
+        await running.events.finished(5)
+    assert row(conn, poison)["status"] == "processing"

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.backoff import Backoff
-from pgoutbox.dispatch.claim import claim, reclaim
+from pgoutbox.dispatch.careful import claim_carefully, is_about_rows
+from pgoutbox.dispatch.claim import ClaimedBatch, claim, reclaim
 from pgoutbox.dispatch.deliver import Deliverer
 from pgoutbox.dispatch.finalizer import Finalizer
 from pgoutbox.dispatch.flight import InFlight
@@ -183,9 +184,7 @@ class Dispatcher:
         if self.stop is not None:
             return False
         sent = time.monotonic()
-        messages = await claim(
-            self.db, owner=self.options.owner, lease=self.options.lease, slots=slots
-        )
+        messages = await self._claim_ready(slots)
         self._begin(messages, 0, sent)
         self._wakeup.found(taken + len(messages))
         brought = Counter(message.destination for message in messages)
@@ -195,6 +194,15 @@ class Dispatcher:
             self._in_vain.clear()
             return messages.cut or not self._hungry.isdisjoint(slots)
         return self._others_wait(slots)
+
+    async def _claim_ready(self, slots: Mapping[str, int]) -> ClaimedBatch:
+        owner, lease = self.options.owner, self.options.lease
+        try:
+            return await claim(self.db, owner=owner, lease=lease, slots=slots)
+        except DATABASE_ERRORS as error:
+            if not is_about_rows(error):
+                raise
+        return await claim_carefully(self.db, owner=owner, lease=lease, slots=slots, emit=self.emit)
 
     def _others_wait(self, slots: Mapping[str, int]) -> bool:
         """After a claim in vain: whether there are destinations that had no slot to ask with.
@@ -212,14 +220,21 @@ class Dispatcher:
         self._next_reclaim = time.monotonic() + self.options.reclaim_interval
         limits = {name: self.destinations[name].policy.max_attempts for name in slots}
         sent = time.monotonic()
-        messages = await reclaim(
-            self.db,
-            owner=self.options.owner,
-            lease=self.options.lease,
-            slots={name: (free, limits[name]) for name, free in slots.items()},
-            suspect_allowed=not self.in_flight.suspect,
-            held=self.in_flight.ids,
-        )
+        try:
+            messages = await reclaim(
+                self.db,
+                owner=self.options.owner,
+                lease=self.options.lease,
+                slots={name: (free, limits[name]) for name, free in slots.items()},
+                suspect_allowed=not self.in_flight.suspect,
+                held=self.in_flight.ids,
+            )
+        except DATABASE_ERRORS as error:
+            if not is_about_rows(error):
+                raise
+            # An expired row that cannot be taken must not keep the others from being claimed.
+            self.emit(DatabaseFailed.because("reclaim", error))
+            return 0
         self._begin(messages, len(messages), sent)
         for message in messages:
             slots[message.destination] = max(slots[message.destination] - 1, 0)
