@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from psycopg import DatabaseError, DataError, IntegrityError, OperationalError
-from psycopg.errors import LockNotAvailable
+from psycopg.errors import LockNotAvailable, QueryCanceled
 
 from pgoutbox.dispatch.arrays import bigints, plain
 from pgoutbox.events import Refused
@@ -94,6 +94,12 @@ MAX_ERROR_CHARACTERS = 2000
 PATIENCE = 0.5
 """Seconds to wait for the lock of one row."""
 
+# How much may fail in one call before what fails is left for the next call: enough to find one
+# row among thousands, and far less than all of them when it is the disk that is full. A statement
+# that ran into the statement timeout has kept all others waiting for it.
+FAILURES = 16
+CANCELED = 8
+
 
 class Row(NamedTuple):
     """The columns of one transition."""
@@ -114,6 +120,10 @@ class Written(NamedTuple):
     refused: list[Refused]
     locked: list[Settled]
     """Neither written nor lost: somebody else's transaction holds the row."""
+    stuck: list[Refused]
+    """Neither written nor lost: what runs along with the write fails, and may work later."""
+    canceled: list[QueryCanceled]
+    """How often a part took longer than a statement may."""
 
     @classmethod
     def only(cls, **parts: list[Any]) -> Written:
@@ -131,49 +141,96 @@ async def finalize(
     """Write the batch. ``retried``: an earlier try may have been committed without our knowing.
 
     A row that is locked for longer than ``patience`` seconds (`PATIENCE` by default) does not
-    hold up its neighbours, and one that the database refuses does not take them with it. Every
-    other error is the caller's to retry, with ``retried=True`` from then on.
+    hold up its neighbours, and one that the database refuses, or whose trigger fails, does not
+    take them with it. What fails for every row, or has cost the connection, is raised and is the
+    caller's to retry, with ``retried=True`` from then on.
     """
     wait = PATIENCE if patience is None else patience
-    try:
-        return await _write(db, batch, retried=retried, patience=wait)
-    except LockNotAvailable:
-        leases = set(await db.fetch(LOCKED, _fences(batch)))
-    locked = [settled for settled in batch if settled.message.lease in leases]
-    rest = [settled for settled in batch if settled.message.lease not in leases]
-    result = Written.only(locked=locked)
-    # A part of them may have been written before the other part met the lock.
-    return result + await _write(db, rest, retried=True, patience=wait) if rest else result
+    return await _Parts(db, retried=retried, patience=wait).write(batch)
 
 
-async def _write(
-    db: Database, batch: Sequence[Settled], *, retried: bool, patience: float
-) -> Written:
-    try:
-        leases = set(await db.fetch(FINALIZE, parameters(batch, patience)))
-    except OperationalError:
-        raise
-    except DatabaseError as error:
-        if len(batch) == 1:
-            return await _refused(db, batch[0], error)
-        middle = len(batch) // 2
-        left = await _write(db, batch[:middle], retried=retried, patience=patience)
-        return left + await _write(db, batch[middle:], retried=retried, patience=patience)
-    written = [settled for settled in batch if settled.message.lease in leases]
-    missing = [settled for settled in batch if settled.message.lease not in leases]
-    if missing and retried:
-        return await _explain(db, written, missing)
-    return Written.only(written=written, lost=missing)
+class _Parts:
+    """Writes a batch as a whole, and what fails in ever smaller parts."""
+
+    def __init__(self, db: Database, *, retried: bool, patience: float) -> None:
+        self._db = db
+        self._retried = retried
+        self._patience = patience
+        self._left = FAILURES
+        self._works_without_rows = False
+
+    async def write(self, part: Sequence[Settled]) -> Written:
+        try:
+            leases = set(await self._db.fetch(FINALIZE, parameters(part, self._patience)))
+        except LockNotAvailable as error:
+            return await self._around_locked(part, error)
+        except OperationalError as error:
+            return await self._around_stuck(part, error)
+        except DatabaseError as error:
+            return await self._around_refused(part, error)
+        written, missing = _split(part, leases)
+        self._left += bool(written)  # So it is not all of them.
+        if missing and self._retried:
+            return await _explain(self._db, written, missing)
+        return Written.only(written=written, lost=missing)
+
+    async def _around_locked(self, part: Sequence[Settled], error: LockNotAvailable) -> Written:
+        locked, rest = _split(part, set(await self._db.fetch(LOCKED, _fences(part))))
+        if not locked:
+            # A trigger waits for something else. One row after the other would wait as long.
+            self._patience = 0.0
+            return await self._around_stuck(part, error)
+        result = Written.only(locked=locked)
+        return result + await self.write(rest) if rest else result
+
+    async def _around_stuck(self, part: Sequence[Settled], error: OperationalError) -> Written:
+        if not error.sqlstate or error.sqlstate.startswith(("08", "57P")):
+            raise error  # The connection is gone, which says nothing about any row.
+        await self._try_without_rows()
+        slow = [error] if isinstance(error, QueryCanceled) else []
+        self._left -= CANCELED if slow else 1
+        result = Written.only(canceled=slow)
+        if len(part) > 1 and self._left >= 0:
+            return result + await self._halves(part)
+        result.stuck.extend(Refused(settled, _why(error)) for settled in part)
+        return result
+
+    async def _around_refused(self, part: Sequence[Settled], error: DatabaseError) -> Written:
+        if not isinstance(error, (DataError, IntegrityError)):
+            # Asked again for the last row: it is given up, and meanwhile all may have changed.
+            self._works_without_rows &= len(part) > 1
+            await self._try_without_rows()
+        if len(part) > 1:
+            return await self._halves(part)
+        return Written.only(refused=[Refused(part[0], _why(error))])
+
+    async def _halves(self, part: Sequence[Settled]) -> Written:
+        middle = len(part) // 2
+        return await self.write(part[:middle]) + await self.write(part[middle:])
+
+    async def _try_without_rows(self) -> None:
+        """Raise what fails for no row at all, and so is not the fault of one.
+
+        A trigger may raise anything; but so does a table that was renamed, or a standby.
+        """
+        if not self._works_without_rows:
+            await self._db.fetch(FINALIZE, parameters([], PATIENCE))
+            self._works_without_rows = True
 
 
-async def _refused(db: Database, settled: Settled, error: DatabaseError) -> Written:
-    if not isinstance(error, (DataError, IntegrityError)):
-        # A trigger may raise anything; but so does a table that was renamed, or a standby. What
-        # fails for no row at all is not this row's fault.
-        await db.fetch(FINALIZE, parameters([], PATIENCE))
+def _split(
+    part: Sequence[Settled], leases: set[tuple[int, int]]
+) -> tuple[list[Settled], list[Settled]]:
+    """Those with one of the leases, and the others."""
+    return (
+        [settled for settled in part if settled.message.lease in leases],
+        [settled for settled in part if settled.message.lease not in leases],
+    )
+
+
+def _why(error: DatabaseError) -> str:
     # Not the whole error: its details may quote the row, payload and all.
-    why = f"{error.diag.message_primary or type(error).__name__} (SQLSTATE {error.sqlstate})"
-    return Written.only(refused=[Refused(settled, why)])
+    return f"{error.diag.message_primary or type(error).__name__} (SQLSTATE {error.sqlstate})"
 
 
 async def _explain(db: Database, written: list[Settled], missing: list[Settled]) -> Written:

@@ -6,8 +6,6 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from psycopg.errors import QueryCanceled
-
 from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.backoff import Backoff
 from pgoutbox.dispatch.finalize import PATIENCE, finalize
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from pgoutbox.database.pool import Database
     from pgoutbox.dispatch.finalize import Written
     from pgoutbox.dispatch.flight import InFlight
-    from pgoutbox.events import Event, Settled
+    from pgoutbox.events import Event, Refused, Settled
 
 MAX_BATCH = 2000
 
@@ -37,6 +35,7 @@ class Finalizer:
         self._again_at = 0.0
         self._backoff = Backoff()
         self._limit = MAX_BATCH
+        self._limit_again = MAX_BATCH
         self._work = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -53,15 +52,15 @@ class Finalizer:
             batch, again = await self._next_batch()
             started = time.monotonic()
             written = await self._until_answered(batch, again=again)
-            if written is None:
-                self._put_back(batch, again=again)
-                continue
-            if written.locked:
-                self._put_back(written.locked, again=again)
-                self._emit(DatabaseFailed("finalize", _whose(written.locked)))
-            elif again:
-                self._backoff.reset()
-            self._answered(batch, written, time.monotonic() - started)
+            seconds = time.monotonic() - started
+            if again:
+                self._adapt_again(len(batch), written)
+            else:
+                self._adapt(len(batch), written)
+            self._tell(written)
+            if waiting := _waiting(written):
+                self._put_back(waiting, seconds, again=again)
+            self._answered(batch, written, seconds)
 
     async def idle(self) -> None:
         """Return once everything that was added has been answered for."""
@@ -72,7 +71,8 @@ class Finalizer:
         while True:
             pause = self._again_at - time.monotonic() if self._again else None
             if pause is not None and pause <= 0:
-                batch, self._again = self._again[: self._limit], self._again[self._limit :]
+                batch = self._again[: self._limit_again]
+                self._again = self._again[self._limit_again :]
                 return batch, True
             if self._gathered:
                 batch = self._gathered[: self._limit]
@@ -85,8 +85,8 @@ class Finalizer:
             except TimeoutError:
                 pass
 
-    async def _until_answered(self, batch: list[Settled], *, again: bool) -> Written | None:
-        """None: the statement was canceled, and is to be tried with fewer rows at a time."""
+    async def _until_answered(self, batch: list[Settled], *, again: bool) -> Written:
+        """Try until the server has dealt with the batch; what fails now fails for all rows."""
         backoff = Backoff()
         retried = again
         # Nobody waits for a row that is known to be locked, nor for others meanwhile: whoever
@@ -94,28 +94,48 @@ class Finalizer:
         patience = 0.0 if again or self._again else PATIENCE
         while True:
             try:
-                written = await finalize(self._db, batch, retried=retried, patience=patience)
+                return await finalize(self._db, batch, retried=retried, patience=patience)
             except DATABASE_ERRORS as error:
                 retried = True
                 self._emit(DatabaseFailed.because("finalize", error))
-                if isinstance(error, QueryCanceled) and len(batch) > 1:
-                    self._limit = (len(batch) + 1) // 2
-                    return None
-            else:
-                # Slowly, for each try that is too large costs a whole statement timeout.
-                self._limit = min(self._limit + self._limit // 10 + 1, MAX_BATCH)
-                return written
             await backoff.pause()
 
-    def _put_back(self, batch: list[Settled], *, again: bool) -> None:
+    def _adapt(self, size: int, written: Written) -> None:
+        if written.canceled:
+            self._limit = (size + 1) // 2
+        else:
+            # Slowly, for each try that is too large costs a whole statement timeout.
+            self._limit = min(self._limit + self._limit // 10 + 1, MAX_BATCH)
+
+    def _adapt_again(self, size: int, written: Written) -> None:
+        moved = len(_waiting(written)) < size
+        if moved:
+            self._backoff.reset()
+        if not written.stuck:
+            self._limit_again = min(self._limit_again * 2, MAX_BATCH)
+        elif not moved:
+            # Fewer at a time, so that each has its turn without the others.
+            self._limit_again = max(size // 4, 2)
+
+    def _tell(self, written: Written) -> None:
+        for error in written.canceled:
+            self._emit(DatabaseFailed.because("finalize", error))
+        if written.locked:
+            self._emit(DatabaseFailed("finalize", _whose(written.locked)))
+        if written.stuck:
+            self._emit(DatabaseFailed("finalize", _what(written.stuck)))
+
+    def _put_back(self, waiting: list[Settled], seconds: float, *, again: bool) -> None:
         # New ones join those that wait, whose turn must not move away with each of them.
         if again or not self._again:
-            self._again_at = time.monotonic() + self._backoff.next()
-        self._again += batch
+            # A try that takes long must leave as much time to the others.
+            pause = max(self._backoff.next(), seconds if again else 0.0)
+            self._again_at = time.monotonic() + pause
+        self._again += waiting
 
     def _answered(self, batch: list[Settled], written: Written, seconds: float) -> None:
-        locked = {settled.message.lease for settled in written.locked}
-        answered = [s.message for s in batch if s.message.lease not in locked]
+        waiting = {settled.message.lease for settled in _waiting(written)}
+        answered = [s.message for s in batch if s.message.lease not in waiting]
         if answered:
             self._in_flight.release(answered)
             self._emit(
@@ -132,8 +152,20 @@ class Finalizer:
             self._empty.set()
 
 
+def _waiting(written: Written) -> list[Settled]:
+    return [*written.locked, *(each.settled for each in written.stuck)]
+
+
 def _whose(locked: list[Settled]) -> str:
     return (
         f"another transaction has locked {len(locked)} of the rows to be written, among them"
         f" id {locked[0].message.id}; they are tried again until it ends"
+    )
+
+
+def _what(stuck: list[Refused]) -> str:
+    return (
+        f"{len(stuck)} of the rows could not be written, among them"
+        f" id {stuck[0].settled.message.id}: {stuck[0].error}; they are tried again while the"
+        " others are written. Look at the triggers of the outbox and at the server's log"
     )
