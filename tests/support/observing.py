@@ -35,14 +35,16 @@ def count(conn: Conn, condition: str) -> int:
 
 def until_a_statement_waits(conn: Conn, pattern: str) -> None:
     """Return once a statement of a worker that matches the regular expression waits for a lock."""
+    eventually(lambda: is_waiting(conn, pattern), f"a statement like {pattern!r} that waits")
+
+
+def is_waiting(conn: Conn, pattern: str) -> bool:
+    """Whether such a statement waits for a lock at the moment."""
     query = (
         "SELECT FROM pg_stat_activity WHERE datname = current_database()"
         " AND wait_event_type = 'Lock' AND query ~ %s"
     )
-    eventually(
-        lambda: bool(conn.execute(query, [pattern]).rowcount),
-        f"a statement like {pattern!r} that waits for a lock",
-    )
+    return bool(conn.execute(query, [pattern]).rowcount)
 
 
 def eventually(condition: Callable[[], bool], why: str, patience: float = PATIENCE) -> float:
