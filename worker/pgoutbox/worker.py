@@ -26,7 +26,6 @@ from pgoutbox.dispatch.run import run
 from pgoutbox.dispatch.wakeup import Wakeup
 from pgoutbox.errors import MigrationError
 from pgoutbox.events import DatabaseFailed, DrainStarted
-from pgoutbox.publisher import PublisherOptions
 from pgoutbox.signals import Signals
 from pgoutbox.telemetry.logs import Logs
 from pgoutbox.telemetry.metrics import Metrics
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from pgoutbox.events import Event, Observer
-    from pgoutbox.publisher import BatchPublisher, Publisher
+    from pgoutbox.publisher import BatchPublisher, Publisher, PublisherOptions
     from pgoutbox.settings.model import Destination as DestinationSettings, Settings
 
 T = TypeVar("T")
@@ -158,12 +157,7 @@ class Worker:
 
     async def _open(self, name: str, chosen: DestinationSettings) -> Destination:
         publisher = await self._open_destination(
-            chosen.url.get_secret_value(),
-            options=PublisherOptions(
-                destination=name,
-                publish_timeout=chosen.publish_timeout,
-                concurrency=chosen.concurrency,
-            ),
+            chosen.url.get_secret_value(), options=chosen.publisher_options(name)
         )
         return Destination(
             name=name,
