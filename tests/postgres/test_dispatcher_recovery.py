@@ -153,3 +153,16 @@ async def test_an_expired_row_that_cannot_be_reclaimed_holds_up_nobody(
     async with dispatching(dsn, to(Scripted())) as running:
         await running.events.finished(5)
     assert row(conn, poison)["status"] == "processing"
+
+
+async def test_a_destination_that_stops_before_its_turn_does_not_end_the_search(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    first, second = to(Scripted(), "first"), to(Scripted(), "second")
+    async with dispatching(dsn, first, second, max_in_flight=1) as running:
+        # The first was asked in vain, and the second's turn never comes.
+        second.stopped = True
+        running.dispatcher._in_vain.add("first")
+        insert(conn, destination="first")
+        running.wakeup.ring()
+        await running.events.finished(1)

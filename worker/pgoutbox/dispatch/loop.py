@@ -138,7 +138,11 @@ class Dispatcher:
             self.in_flight.changed.clear()
             slots = self._slots()
             if not slots:
-                await self._room()
+                if self._in_vain:
+                    # Those whose turn it was can take nothing any more: begin again with all.
+                    self._in_vain.clear()
+                else:
+                    await self._room()
                 continue
             try:
                 full = await self._claim(slots)
