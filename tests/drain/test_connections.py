@@ -11,7 +11,8 @@ import psycopg
 import pytest
 from psycopg_pool import PoolTimeout
 
-from pgoutbox.database.pool import DATABASE_ERRORS, Database, DatabaseOptions
+from pgoutbox.database.conninfo import DatabaseOptions
+from pgoutbox.database.pool import DATABASE_ERRORS, Database
 from tests.support.observing import eventually
 from tests.support.proxy import Proxy
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 import pytest
 
-from pgoutbox.database.pool import DatabaseOptions, conninfo
+from pgoutbox.database.conninfo import DatabaseOptions, conninfo
 from pgoutbox.dispatch.claim import CLAIM, MAX_CLAIM_BYTES, RECLAIM
 from pgoutbox.dispatch.finalize import EXPLAIN_UNWRITTEN, FINALIZE, LOCKED
 from pgoutbox.dispatch.renew import LOOK, RENEW

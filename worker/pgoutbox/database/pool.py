@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from psycopg.rows import AsyncRowFactory
 
-__all__ = ["DATABASE_ERRORS", "Database", "DatabaseOptions", "bounded", "conninfo"]
 
 T = TypeVar("T")
 

@@ -120,7 +120,7 @@ class Deliverer:
     ) -> Sequence[Outcome | Unclassified]:
         publisher = destination.publisher
         if destination.name in self._batching:
-            messages = tuple(flight.message for flight in flights)
+            messages = [flight.message for flight in flights]
             return await publish_batch(messages, cast("BatchPublisher", publisher))
         return [await publish(flights[0].message, cast("Publisher", publisher))]
 

@@ -222,10 +222,11 @@ def _split(
     part: Sequence[Settled], leases: set[tuple[int, int]]
 ) -> tuple[list[Settled], list[Settled]]:
     """Those with one of the leases, and the others."""
-    return (
-        [settled for settled in part if settled.message.lease in leases],
-        [settled for settled in part if settled.message.lease not in leases],
-    )
+    chosen: list[Settled] = []
+    others: list[Settled] = []
+    for settled in part:
+        (chosen if settled.message.lease in leases else others).append(settled)
+    return chosen, others
 
 
 def _why(error: DatabaseError) -> str:

@@ -47,18 +47,8 @@ async def publish(message: ClaimedMessage, publisher: Publisher) -> Outcome:
     """
     try:
         await publisher.publish(message)
-    except PublishError as error:
-        return observed(error)
-    except TimeoutError as error:
-        return RetryableFailure(f"timed out: {describe(error)}")
-    except asyncio.CancelledError as error:
-        if cancelled_by_us():
-            raise
-        raise Unclassified("the publisher's own work was cancelled") from error
-    except BaseException as error:
-        # SystemExit and KeyboardInterrupt included: raised here they come from the publisher, and
-        # would end the process without a drain.
-        raise Unclassified(describe(error)) from error
+    except BaseException as error:  # noqa: BLE001 - judged there, and raised where it is due
+        return failed(error)
     return PUBLISHED
 
 
@@ -73,16 +63,8 @@ async def publish_batch(
     try:
         # A tuple: what it shortens in place must not look as if it had been published.
         answers = list(await publisher.publish_batch(tuple(messages)))
-    except PublishError as error:
-        return [observed(error)] * len(messages)
-    except TimeoutError as error:
-        return [RetryableFailure(f"timed out: {describe(error)}")] * len(messages)
-    except asyncio.CancelledError as error:
-        if cancelled_by_us():
-            raise
-        raise Unclassified("the publisher's own work was cancelled") from error
-    except BaseException as error:
-        raise Unclassified(describe(error)) from error
+    except BaseException as error:  # noqa: BLE001 - judged there, and raised where it is due
+        return [failed(error)] * len(messages)
     if len(answers) != len(messages):
         raise Unclassified(f"{len(answers)} answers to a batch of {len(messages)} messages")
     return [_answered(answer) for answer in answers]
@@ -93,6 +75,25 @@ def _answered(answer: object) -> Outcome | Unclassified:
         return PUBLISHED if answer is None else observed(answer)
     except Unclassified as error:
         return error
+
+
+def failed(error: BaseException) -> Outcome:
+    """The outcome of whatever a publisher raised. Raises `Unclassified`, or our own cancellation.
+
+    SystemExit and KeyboardInterrupt are no exception: raised here they come from the publisher, and
+    would end the process without a drain.
+    """
+    match error:
+        case PublishError():
+            return observed(error)
+        case TimeoutError():
+            return RetryableFailure(f"timed out: {describe(error)}")
+        case asyncio.CancelledError() if cancelled_by_us():
+            raise error
+        case asyncio.CancelledError():
+            raise Unclassified("the publisher's own work was cancelled") from error
+        case _:
+            raise Unclassified(describe(error)) from error
 
 
 def cancelled_by_us() -> bool:
