@@ -100,6 +100,8 @@ class Bury:
     """-> dead, until a person requeues or discards it."""
 
     error: str
+    skipped: bool = False
+    """It leaves its lane, which goes on without it, instead of blocking it."""
 
 
 Transition = Finish | Retry | DeferUntil | Release | Bury

@@ -169,6 +169,7 @@ class Worker:
                 cap=chosen.retry.cap,
                 max_attempts=chosen.max_attempts,
                 defer_max_age=chosen.defer_max_age,
+                dead_head=chosen.dead_head,
             ),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pgoutbox.destinations.breaker import Breaker
 
@@ -19,6 +19,8 @@ class RetryPolicy:
     cap: float = 300.0
     max_attempts: int = 12
     defer_max_age: float = 86_400.0
+    dead_head: Literal["block", "skip"] = "block"
+    """What a dead message does to those behind it in its lane: they wait, or go on without it."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -44,9 +44,9 @@ def decide(  # noqa: C901, PLR0911 - one case per outcome, and nothing but cases
         case RetryableFailure(error, retry_after):
             return _retry_or_bury(error, message, policy, jitter, retry_after)
         case PermanentFailure(error):
-            return Bury(error)
+            return _bury(error, policy)
         case Deferred(_, reason) if message.age >= policy.defer_max_age:
-            return Bury(f"deferred for longer than {policy.defer_max_age:g} s: {reason}")
+            return _bury(f"deferred for longer than {policy.defer_max_age:g} s: {reason}", policy)
         case Deferred(delay, reason):
             return DeferUntil(defer_delay(delay, policy), f"deferred: {reason}")
         case Unavailable(error, works_for_others=True):
@@ -71,5 +71,9 @@ def _retry_or_bury(
     retry_after: float | None,
 ) -> Transition:
     if message.attempts >= policy.max_attempts:
-        return Bury(f"gave up after {message.attempts} attempts: {error}")
+        return _bury(f"gave up after {message.attempts} attempts: {error}", policy)
     return Retry(retry_delay(message.attempts, policy, jitter, retry_after), error)
+
+
+def _bury(error: str, policy: RetryPolicy) -> Transition:
+    return Bury(error, skipped=policy.dead_head == "skip")

@@ -32,8 +32,9 @@ FINALIZE = b"""
 WITH decided AS MATERIALIZED (
     SELECT *
       FROM unnest(%(ids)s::bigint[], %(versions)s::bigint[], %(statuses)s::text[],
-                  %(delays)s::float8[], %(refunds)s::integer[], %(errors)s::text[])
-           AS d (id, version, status, delay, refund, error)
+                  %(delays)s::float8[], %(refunds)s::integer[], %(errors)s::text[],
+                  %(skips)s::boolean[])
+           AS d (id, version, status, delay, refund, error, skipped)
      WHERE (SELECT set_config('lock_timeout', %(patience)s, true)) IS NOT NULL
 ), held AS MATERIALIZED (
     SELECT fenced.id
@@ -56,7 +57,8 @@ UPDATE outbox AS o
        available_at  = coalesce(now() + d.delay * interval '1 second', o.available_at),
        pending_since = CASE WHEN d.status = 'pending' THEN o.pending_since END,
        done_at       = CASE WHEN d.status = 'done'
-                              OR d.status = 'dead' AND o.ordering_key IS NULL THEN now() END
+                              OR d.status = 'dead' AND (o.ordering_key IS NULL OR d.skipped)
+                            THEN now() END
   FROM decided AS d
  WHERE o.id = ANY (ARRAY (SELECT id FROM held))
    AND d.id = o.id
@@ -108,6 +110,7 @@ class Row(NamedTuple):
     delay: float | None
     refund: int
     error: str | None
+    skipped: bool = False
 
 
 class Written(NamedTuple):
@@ -257,7 +260,7 @@ def _fences(batch: Sequence[Settled]) -> dict[str, Any]:
 
 
 def parameters(batch: Sequence[Settled], patience: float = PATIENCE) -> dict[str, Any]:
-    """The batch as six columns, and how many seconds to wait for the lock of one row."""
+    """The batch as columns, and how many seconds to wait for the lock of one row."""
     rows = [as_row(settled) for settled in batch]
     return {
         **_fences(batch),
@@ -266,6 +269,7 @@ def parameters(batch: Sequence[Settled], patience: float = PATIENCE) -> dict[str
         "delays": plain([row.delay for row in rows]),
         "refunds": plain([row.refund for row in rows]),
         "errors": [row.error for row in rows],
+        "skips": plain([row.skipped for row in rows]),
     }
 
 
@@ -283,8 +287,8 @@ def as_row(settled: Settled) -> Row:
             return Row("pending", delay, 1, clean(error))
         case Release(delay, error):
             return Row("pending", delay, 1, None if error is None else clean(error))
-        case Bury(error):
-            return Row("dead", 0.0, 0, clean(error))
+        case Bury(error, skipped):
+            return Row("dead", 0.0, 0, clean(error), skipped)
         case _:
             assert_never(settled.transition)
 
