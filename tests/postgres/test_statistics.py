@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 NOTHING = {
     "ready": 0,
+    "waiting": 0,
     "scheduled": 0,
     "processing": 0,
     "expired": 0,
@@ -71,7 +72,7 @@ def test_an_empty_table_has_no_destination_and_no_worker(conn: psycopg.Connectio
         ({"ordering_key": "k"}, {"ready": 1, "ready_lanes": 1}),
         (LATER | {"ordering_key": "k"}, {"scheduled": 1}),
         (LEASED | {"ordering_key": "k"}, {"processing": 1}),
-        (EXPIRED | {"ordering_key": "k"}, {"processing": 1, "expired": 1}),
+        (EXPIRED | {"ordering_key": "k"}, {"processing": 1, "expired": 1, "ready_lanes": 1}),
         (DEAD | {"ordering_key": "k"}, {"dead": 1, "blocked_lanes": 1}),
         (DEAD | {"ordering_key": "k", "done_at": "1999-01-01Z"}, {"dead": 1}),
     ],
@@ -100,28 +101,24 @@ def test_destinations_are_counted_apart_and_sorted_by_name(conn: psycopg.Connect
     ]
 
 
-def test_lanes_are_counted_once_however_many_messages_they_hold(conn: psycopg.Connection) -> None:
-    for key in ("a", "a", "b"):
-        insert(conn, ordering_key=key)
-        insert(conn, ordering_key=key, **DEAD)
-    found = only(conn)
-    assert (found.ready, found.ready_lanes, found.dead, found.blocked_lanes) == (3, 2, 3, 2)
-
-
 def test_counts_stop_at_the_cap_or_at_twice_the_cap_where_lanes_are_counted_apart(
     conn: psycopg.Connection,
 ) -> None:
     fill(conn, 30)
     fill(conn, 30, ordering_key="'k' || g")
     fill(conn, 30, status="'dead'", pending_since="NULL")
+    fill(conn, 30, status="'dead'", pending_since="NULL", ordering_key="'b' || g")
+    fill(conn, 30, ordering_key="'b' || g")
     fill(conn, 30, status="'processing'", lease_owner="'p'", lease_until="'1999-01-01Z'")
     found = counts(only(conn, cap=10))
     assert found == {
         "ready": 20,
+        "waiting": 10,
         "processing": 10,
         "expired": 10,
         "dead": 10,
         "ready_lanes": 10,
+        "blocked_lanes": 10,
     }
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import psycopg
 
 CAP = 100
+MOST = 20
+"""Index entries of one destination, in caps: each of its counts, and three looks at its lanes."""
 
 
 class Work(NamedTuple):
@@ -51,19 +53,43 @@ def big_table(conn: psycopg.Connection) -> None:
     fill(conn, 100, destination="'mail'")
 
 
+def hot_lane_behind_a_dead_head(conn: psycopg.Connection) -> None:
+    fill(conn, 1, status="'dead'", pending_since="NULL", ordering_key="'hot'")
+    fill(conn, 100_000, ordering_key="'hot'")
+    fill(conn, 100, destination="'mail'")
+
+
+def hot_lane_behind_a_ready_head(conn: psycopg.Connection) -> None:
+    fill(conn, 1, ordering_key="'hot'")
+    fill(conn, 100_000, ordering_key="'hot'", available_at="now() + interval '1 hour'")
+    fill(conn, 100, destination="'mail'")
+
+
+def blocked_lanes(conn: psycopg.Connection) -> None:
+    # The trigger would take a lock for each lane, and the lock table has no room for so many.
+    conn.execute("ALTER TABLE outbox DISABLE TRIGGER outbox_lane")
+    fill(conn, 100_000, status="'dead'", pending_since="NULL", ordering_key="'k' || g")
+    fill(conn, 100_000, ordering_key="'k' || g")
+    fill(conn, 100, destination="'mail'")
+
+
 @pytest.mark.parametrize("analyzed", ["while it was empty", "after it had filled"])
+@pytest.mark.parametrize(
+    "table",
+    [big_table, hot_lane_behind_a_dead_head, hot_lane_behind_a_ready_head, blocked_lanes],
+)
 def test_the_cost_of_statistics_does_not_grow_with_the_table(
-    conn: psycopg.Connection, analyzed: str
+    conn: psycopg.Connection, table: Callable[[psycopg.Connection], None], analyzed: str
 ) -> None:
     conn.execute("ALTER TABLE outbox SET (autovacuum_enabled = false)")
     conn.execute("ANALYZE outbox")
-    big_table(conn)
+    table(conn)
     if analyzed == "after it had filled":
         conn.execute("ANALYZE outbox")
     destinations = 2
     counted = work_of(conn, lambda: statistics.read(conn, schema="public", cap=CAP))
     assert counted.sequential_scans == 0
-    assert counted.index_entries <= 12 * CAP * destinations
+    assert counted.index_entries <= MOST * CAP * destinations
     spread = work_of(
         conn,
         lambda: statistics.attempts_histogram(

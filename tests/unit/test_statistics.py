@@ -2,10 +2,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from pgoutbox.database.statistics import Statistics, parse
+from pgoutbox.errors import MigrationError
 
 COUNTS = {
     "ready": 1,
+    "waiting": 0,
     "scheduled": 0,
     "processing": 0,
     "expired": 0,
@@ -14,6 +18,7 @@ COUNTS = {
     "blocked_lanes": 0,
     "oldest_pending_age": 2.5,
     "oldest_ready_age": 1.5,
+    "oldest_blocked_age": 0.0,
 }
 WORKER = {
     "owner": "pod-1",
@@ -40,8 +45,14 @@ def test_what_a_newer_schema_adds_is_left_out() -> None:
 
 
 def test_undelivered_is_what_a_worker_still_has_to_do() -> None:
-    counts = COUNTS | {"ready": 1, "scheduled": 2, "processing": 4, "expired": 4, "dead": 8}
-    assert answer([], bank=counts).destinations["bank"].undelivered == 7
+    counts = COUNTS | {"ready": 1, "waiting": 2, "scheduled": 4, "processing": 8, "dead": 16}
+    assert answer([], bank=counts | {"expired": 8}).destinations["bank"].undelivered == 15
+
+
+def test_the_answer_of_an_older_schema_is_told_to_migrate() -> None:
+    older = {name: count for name, count in COUNTS.items() if name != "waiting"}
+    with pytest.raises(MigrationError, match=r"nothing of 'waiting'\): run `pgoutbox migrate`"):
+        answer([], bank=older)
 
 
 def test_a_destination_is_served_by_a_worker_that_was_seen_lately_and_runs() -> None:

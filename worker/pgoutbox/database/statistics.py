@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 from psycopg.rows import scalar_row, tuple_row
 
+from pgoutbox.errors import MigrationError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -25,7 +27,9 @@ class DestinationStatistics:
     """One destination's messages. Counts that reach the cap mean "at least"; ages in seconds."""
 
     ready: int
-    """Pending and due, those in lanes included, whether or not something blocks them."""
+    """Pending and due, and in a lane with nothing before it that is not: can be claimed now."""
+    waiting: int
+    """Due in a lane, behind a message that is dead, leased or not yet due."""
     scheduled: int
     """Pending and not due: scheduled by the producer, in backoff, or deferred."""
     processing: int
@@ -33,18 +37,20 @@ class DestinationStatistics:
     """Processing with a lease that has run out: to be reclaimed or reaped."""
     dead: int
     ready_lanes: int
-    """Ordering keys among the ready."""
+    """Ordering keys whose first message can be claimed now, or reclaimed."""
     blocked_lanes: int
-    """Ordering keys whose head is dead and blocks them."""
+    """Ordering keys that a dead message blocks."""
     oldest_pending_age: float
     """Since when the oldest undelivered message is owed, backoff included. 0 when none is."""
     oldest_ready_age: float
-    """Since when the oldest ready message could have been claimed. 0 when none is ready."""
+    """Since when the oldest ready message is due; of lanes, the first counts. 0 when none is."""
+    oldest_blocked_age: float
+    """How long ago the oldest message died that still blocks its lane. 0 when none does."""
 
     @property
     def undelivered(self) -> int:
         """All that a worker still has to do."""
-        return self.ready + self.scheduled + self.processing
+        return self.ready + self.waiting + self.scheduled + self.processing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +115,10 @@ async def read_async(
 
 
 def parse(answer: Mapping[str, Any]) -> Statistics:
-    """Make it from what ``outbox_stats`` returned. What a newer schema added is left out."""
+    """Make it from what ``outbox_stats`` returned. What a newer schema added is left out.
+
+    Raises MigrationError for the answer of an older one.
+    """
     return Statistics(
         at=answer["at"],
         cap=answer["cap"],
@@ -164,4 +173,10 @@ SELECT x.destination, x.attempts, count(*)
 
 
 def _fields_of(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    return {field.name: given[field.name] for field in fields(kind)}
+    try:
+        return {field.name: given[field.name] for field in fields(kind)}
+    except KeyError as missing:
+        raise MigrationError(
+            "the outbox of this database is older than this pgoutbox (its statistics say nothing"
+            f" of {missing}): run `pgoutbox migrate`"
+        ) from None
