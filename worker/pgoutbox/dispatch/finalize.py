@@ -12,6 +12,7 @@ from psycopg import DatabaseError, DataError, IntegrityError, OperationalError
 from psycopg.errors import LockNotAvailable, QueryCanceled
 
 from pgoutbox.dispatch.arrays import bigints, plain
+from pgoutbox.dispatch.finalize_statements import STATEMENTS
 from pgoutbox.events import Refused
 from pgoutbox.outcome import Bury, DeferUntil, Finish, Release, Retry
 
@@ -19,52 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pgoutbox.database.pool import Database
+    from pgoutbox.dispatch.finalize_statements import Mode
     from pgoutbox.events import Settled
 
-# Rows are locked one by one in id order (as every statement over several rows does, so none of
-# them can deadlock) by a lateral probe of the primary key, which no statistics can turn into a
-# quadratic join. A row that is locked by a renewal or a reclaim is waited for and then checked
-# again: the fence is evaluated on its newest version. Stepping over it would be no quicker, for
-# these hold a row for milliseconds, and would leave open whether the lease is lost. Whoever holds
-# one for longer, such as a person with an open transaction, fails the statement: its patience is
-# set where it ends with the statement, before the first row is locked.
-FINALIZE = b"""
-WITH decided AS MATERIALIZED (
-    SELECT *
-      FROM unnest(%(ids)s::bigint[], %(versions)s::bigint[], %(statuses)s::text[],
-                  %(delays)s::float8[], %(refunds)s::integer[], %(errors)s::text[],
-                  %(skips)s::boolean[])
-           AS d (id, version, status, delay, refund, error, skipped)
-     WHERE (SELECT set_config('lock_timeout', %(patience)s, true)) IS NOT NULL
-), held AS MATERIALIZED (
-    SELECT fenced.id
-      FROM (SELECT id, version FROM decided ORDER BY id) AS d
-     CROSS JOIN LATERAL (
-        SELECT o.id
-          FROM outbox AS o
-         WHERE o.id = d.id
-           AND o.lease_version = d.version
-           AND o.status = 'processing'
-           FOR UPDATE) AS fenced
-)
-UPDATE outbox AS o
-   SET status        = d.status,
-       lease_owner   = NULL,
-       lease_until   = NULL,
-       reclaims      = 0,
-       attempts      = o.attempts - d.refund,
-       last_error    = CASE WHEN d.status <> 'done' THEN coalesce(d.error, o.last_error) END,
-       available_at  = coalesce(now() + d.delay * interval '1 second', o.available_at),
-       pending_since = CASE WHEN d.status = 'pending' THEN o.pending_since END,
-       done_at       = CASE WHEN d.status = 'done'
-                              OR d.status = 'dead' AND (o.ordering_key IS NULL OR d.skipped)
-                            THEN now() END
-  FROM decided AS d
- WHERE o.id = ANY (ARRAY (SELECT id FROM held))
-   AND d.id = o.id
-   AND d.version = o.lease_version
-RETURNING o.id, o.lease_version
-"""
+FINALIZE = STATEMENTS["keep"]
 
 # Which of the rows a finalize would have to wait for. One that is gone or has been taken over is
 # not among them: it is answered for without its lock.
@@ -127,6 +86,8 @@ class Written(NamedTuple):
     """Neither written nor lost: what runs along with the write fails, and may work later."""
     canceled: list[QueryCanceled]
     """How often a part took longer than a statement may."""
+    kept: list[str]
+    """Why what is done stayed in the outbox, though it was to leave it."""
 
     @classmethod
     def only(cls, **parts: list[Any]) -> Written:
@@ -139,32 +100,40 @@ class Written(NamedTuple):
 
 
 async def finalize(
-    db: Database, batch: Sequence[Settled], *, retried: bool, patience: float | None = None
+    db: Database,
+    batch: Sequence[Settled],
+    *,
+    retried: bool,
+    patience: float | None = None,
+    retention: Mode = "keep",
 ) -> Written:
     """Write the batch. ``retried``: an earlier try may have been committed without our knowing.
 
+    ``retention`` says what becomes of messages that are done. Where they cannot be deleted or
+    archived, they are kept: nothing waits for an archive.
     A row that is locked for longer than ``patience`` seconds (`PATIENCE` by default) does not
     hold up its neighbours, and one that the database refuses, or whose trigger fails, does not
     take them with it. What fails for every row, or has cost the connection, is raised and is the
     caller's to retry, with ``retried=True`` from then on.
     """
     wait = PATIENCE if patience is None else patience
-    return await _Parts(db, retried=retried, patience=wait).write(batch)
+    return await _Parts(db, retried=retried, patience=wait, retention=retention).write(batch)
 
 
 class _Parts:
     """Writes a batch as a whole, and what fails in ever smaller parts."""
 
-    def __init__(self, db: Database, *, retried: bool, patience: float) -> None:
+    def __init__(self, db: Database, *, retried: bool, patience: float, retention: Mode) -> None:
         self._db = db
         self._retried = retried
         self._patience = patience
+        self._retention: Mode = retention
         self._left = FAILURES
         self._works_without_rows = False
 
     async def write(self, part: Sequence[Settled]) -> Written:
         try:
-            leases = set(await self._db.fetch(FINALIZE, parameters(part, self._patience)))
+            leases = set(await self._send(part, self._patience))
         except LockNotAvailable as error:
             return await self._around_locked(part, error)
         except OperationalError as error:
@@ -177,9 +146,14 @@ class _Parts:
             return await _explain(self._db, written, missing)
         return Written.only(written=written, lost=missing)
 
+    async def _send(self, part: Sequence[Settled], patience: float) -> list[Any]:
+        return await self._db.fetch(STATEMENTS[self._retention], parameters(part, patience))
+
     async def _around_locked(self, part: Sequence[Settled], error: LockNotAvailable) -> Written:
         locked, rest = _split(part, set(await self._db.fetch(LOCKED, _fences(part))))
         if not locked:
+            if self._retention != "keep":
+                return await self._keeping(part, error)
             # A trigger waits for something else. One row after the other would wait as long.
             self._patience = 0.0
             return await self._around_stuck(part, error)
@@ -189,6 +163,8 @@ class _Parts:
     async def _around_stuck(self, part: Sequence[Settled], error: OperationalError) -> Written:
         if not error.sqlstate or error.sqlstate.startswith(("08", "57P")):
             raise error  # The connection is gone, which says nothing about any row.
+        if self._retention != "keep":
+            return await self._keeping(part, error)
         await self._try_without_rows()
         slow = [error] if isinstance(error, QueryCanceled) else []
         self._left -= CANCELED if slow else 1
@@ -199,6 +175,8 @@ class _Parts:
         return result
 
     async def _around_refused(self, part: Sequence[Settled], error: DatabaseError) -> Written:
+        if self._retention != "keep":
+            return await self._keeping(part, error)
         if not isinstance(error, (DataError, IntegrityError)):
             # Asked again for the last row: it is given up, and meanwhile all may have changed.
             self._works_without_rows &= len(part) > 1
@@ -206,6 +184,14 @@ class _Parts:
         if len(part) > 1:
             return await self._halves(part)
         return Written.only(refused=[Refused(part[0], _why(error))])
+
+    async def _keeping(self, part: Sequence[Settled], error: DatabaseError) -> Written:
+        """Perhaps it is only that what is done cannot leave. From now on it stays."""
+        self._retention = "keep"
+        result = await self.write(part)
+        if not (result.refused or result.stuck or result.canceled):
+            result.kept.append(_why(error))
+        return result
 
     async def _halves(self, part: Sequence[Settled]) -> Written:
         middle = len(part) // 2
@@ -217,7 +203,7 @@ class _Parts:
         A trigger may raise anything; but so does a table that was renamed, or a standby.
         """
         if not self._works_without_rows:
-            await self._db.fetch(FINALIZE, parameters([], PATIENCE))
+            await self._send([], PATIENCE)
             self._works_without_rows = True
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pgoutbox.database.pool import Database
     from pgoutbox.dispatch.finalize import Written
+    from pgoutbox.dispatch.finalize_statements import Mode
     from pgoutbox.dispatch.flight import InFlight
     from pgoutbox.events import Event, Refused, Settled
 
@@ -25,8 +26,16 @@ MAX_BATCH = 2000
 class Finalizer:
     """Writes transitions until each is written, refused, or this worker's time is up."""
 
-    def __init__(self, db: Database, in_flight: InFlight, emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        db: Database,
+        in_flight: InFlight,
+        emit: Callable[[Event], None],
+        *,
+        retention: Mode = "keep",
+    ) -> None:
         self._db = db
+        self._retention = retention
         self._in_flight = in_flight
         self._emit = emit
         self._gathered: list[Settled] = []
@@ -94,7 +103,13 @@ class Finalizer:
         patience = 0.0 if again or self._again else PATIENCE
         while True:
             try:
-                return await finalize(self._db, batch, retried=retried, patience=patience)
+                return await finalize(
+                    self._db,
+                    batch,
+                    retried=retried,
+                    patience=patience,
+                    retention=self._retention,
+                )
             except DATABASE_ERRORS as error:
                 retried = True
                 self._emit(DatabaseFailed.because("finalize", error))
@@ -120,6 +135,8 @@ class Finalizer:
     def _tell(self, written: Written) -> None:
         for error in written.canceled:
             self._emit(DatabaseFailed.because("finalize", error))
+        for why in written.kept:
+            self._emit(DatabaseFailed("finalize", f"what was delivered stays in the outbox: {why}"))
         if written.locked:
             self._emit(DatabaseFailed("finalize", _whose(written.locked)))
         if written.stuck:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from pgoutbox.database.pool import Database
     from pgoutbox.destinations.destination import Destination
+    from pgoutbox.dispatch.finalize_statements import Mode
     from pgoutbox.dispatch.wakeup import Wakeup
     from pgoutbox.events import Event
     from pgoutbox.message import ClaimedMessage
@@ -50,6 +51,7 @@ class DispatchOptions:
     heartbeat_interval: float = 10.0
     prune_interval: float = 60.0
     retention: timedelta = timedelta(days=7)
+    retention_mode: Mode = "keep"
     retry_unclassified: bool = False
 
 
@@ -77,7 +79,7 @@ class Dispatcher:
         self.options = options
         self.tally = Tally()
         self.in_flight = InFlight(options.max_in_flight)
-        self.finalizer = Finalizer(db, self.in_flight, self.emit)
+        self.finalizer = Finalizer(db, self.in_flight, self.emit, retention=options.retention_mode)
         self.keeper = Keeper(
             db,
             self.in_flight,
