@@ -81,6 +81,44 @@ def test_a_deferral_lasts_until_the_message_is_too_old_at_any_attempt(
     assert decide(outcome, a_message(attempts=attempts, age=OLDER), POLICY, JITTER) == old
 
 
+@pytest.mark.parametrize(
+    ("outcome", "attempts", "age"),
+    [
+        (RetryableFailure("x"), AT, YOUNG),
+        (PermanentFailure("x"), BELOW, YOUNG),
+        (Unavailable("x", works_for_others=True), AT, YOUNG),
+        (Deferred(60.0, "x"), BELOW, OLD),
+    ],
+    ids=str,
+)
+def test_what_is_buried_leaves_its_lane_under_skip_and_blocks_it_under_block(
+    outcome: Outcome, attempts: int, age: float
+) -> None:
+    message = a_message(attempts=attempts, age=age)
+    blocking = decide(outcome, message, POLICY, JITTER)
+    skipped = decide(outcome, message, dataclasses.replace(POLICY, dead_head="skip"), JITTER)
+    assert isinstance(blocking, Bury)
+    assert not blocking.skipped
+    assert skipped == Bury(blocking.error, skipped=True)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "attempts", "expected"),
+    [
+        (outcome, attempts, expected)
+        for outcome, below, at in WHATEVER_THE_AGE
+        for attempts, expected in ((BELOW, below), (AT, at))
+        if not isinstance(expected, Bury)
+    ],
+    ids=str,
+)
+def test_the_policy_for_dead_heads_changes_nothing_for_what_is_not_buried(
+    outcome: Outcome, attempts: int, expected: Transition
+) -> None:
+    skip = dataclasses.replace(POLICY, dead_head="skip")
+    assert decide(outcome, a_message(attempts=attempts), skip, JITTER) == expected
+
+
 def test_the_tables_above_leave_no_outcome_out() -> None:
     tried = {type(entry[0]) for entry in (*WHATEVER_THE_AGE, *WHATEVER_THE_ATTEMPTS)}
     assert tried == set(typing.get_args(Outcome))

@@ -77,6 +77,14 @@ def test_the_defaults_are_the_documented_ones() -> None:
     }
 
 
+@pytest.mark.parametrize("policy", ["block", "skip"])
+def test_a_dead_head_blocks_its_lane_or_is_skipped(policy: str) -> None:
+    settings = load_settings(
+        LOCAL | {"PGOUTBOX_DESTINATIONS__DEFAULT__DEAD_HEAD": policy}, to="noop://"
+    )
+    assert settings.destinations["default"].dead_head == policy
+
+
 def test_the_environment_reaches_every_level_of_the_tree() -> None:
     settings = load_settings(
         LOCAL
@@ -213,7 +221,6 @@ def test_a_time_is_a_positive_finite_number(value: str) -> None:
         ("RETENTION__MODE", "archive"),
         ("DESTINATIONS__DEFAULT__FORMAT", "cloudevents"),
         ("DESTINATIONS__DEFAULT__FORMAT", "debezium"),
-        ("DESTINATIONS__DEFAULT__DEAD_HEAD", "skip"),
     ],
 )
 def test_what_is_planned_is_refused_as_not_available_yet(name: str, value: str) -> None:

@@ -170,10 +170,10 @@ class Destination(Section):
         default=86400.0,
         description="Seconds after which a message that is deferred again and again is dead.",
     )
-    dead_head: Literal["block"] = Field(
+    dead_head: Literal["block", "skip"] = Field(
         default="block",
         description="What a dead message does to its ordering key: `block` holds back those behind"
-        " it. No command brings it back yet; see docs/operations.md.",
+        " it until it is skipped or requeued (`pgoutbox dead`); `skip` goes on without it.",
     )
 
     @property

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 LATER = {
     ("retention", "mode"): {"delete", "archive"},
     ("format",): {"debezium", "cloudevents", "cloudevents_binary", "cloudevents_structured"},
-    ("dead_head",): {"skip"},
 }
 # In words for people, where pydantic speaks of Python's types. Rule and advice.
 WORDS = {
