@@ -24,7 +24,8 @@ from hypothesis.stateful import (
 from pgoutbox.dispatch.claim import claim, reclaim
 from pgoutbox.dispatch.finalize import finalize
 from pgoutbox.dispatch.renew import renew
-from pgoutbox.dispatch.sweep import prune, reap
+from pgoutbox.dispatch.retention import prune
+from pgoutbox.dispatch.sweep import reap
 from pgoutbox.outcome import Bury, DeferUntil, Finish, Release, Retry
 from tests.support.history import DUE, LATER, LIMIT, Expected, Seen, read
 from tests.support.leases import DESTINATION, LEASE, settle

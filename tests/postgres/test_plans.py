@@ -13,7 +13,8 @@ from pgoutbox.database.conninfo import DatabaseOptions, conninfo
 from pgoutbox.dispatch.claim import CLAIM, MAX_CLAIM_BYTES, RECLAIM
 from pgoutbox.dispatch.finalize import EXPLAIN_UNWRITTEN, FINALIZE, LOCKED
 from pgoutbox.dispatch.renew import LOOK, RENEW
-from pgoutbox.dispatch.sweep import PRUNE, REAP
+from pgoutbox.dispatch.retention import PRUNE
+from pgoutbox.dispatch.sweep import REAP
 from tests.support.big_tables import MAX_ATTEMPTS, SPENT, Tables, big_tables
 from tests.support.plans import Plan, Prepared
 

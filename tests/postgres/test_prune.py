@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from pgoutbox.dispatch import rounds
+from pgoutbox.dispatch.retention import prune
 from pgoutbox.dispatch.rounds import Rounds
-from pgoutbox.dispatch.sweep import prune
 from pgoutbox.events import Pruned
 from tests.support.dispatching import Scripted, database, dispatching, statuses, to, until_true
 from tests.support.outbox_rows import fill, insert

@@ -19,7 +19,8 @@ import pytest
 from pgoutbox.dispatch.claim import claim, reclaim
 from pgoutbox.dispatch.finalize import finalize
 from pgoutbox.dispatch.renew import renew
-from pgoutbox.dispatch.sweep import prune, reap
+from pgoutbox.dispatch.retention import prune
+from pgoutbox.dispatch.sweep import reap
 from pgoutbox.outcome import Bury, DeferUntil, Finish, Release, Retry, Transition
 from tests.support.leases import DESTINATION, LIMIT, enqueue, settle
 from tests.support.locks import Session, open_session

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pgoutbox.dispatch.finalize import finalize
-from pgoutbox.dispatch.sweep import prune
+from pgoutbox.dispatch.retention import prune
 from pgoutbox.outcome import Bury, Release
 from tests.support.leases import claim_as, enqueue, settle, state_of
 

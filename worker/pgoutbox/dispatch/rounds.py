@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from pgoutbox._version import __version__
 from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.backoff import Backoff
-from pgoutbox.dispatch.sweep import FORGET, REAP_BATCH, Heartbeat, beat, prune, reap
+from pgoutbox.dispatch.retention import archive_kept, expire_archive, prepare_archive, prune
+from pgoutbox.dispatch.sweep import FORGET, REAP_BATCH, Heartbeat, beat, reap
 from pgoutbox.events import DatabaseFailed, Pruned, Reaped
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ PRUNE_SECONDS = 1.0
 PRUNE_TURN_SECONDS = 5.0
 """When to ask again while another worker prunes; half of it is random."""
 FORGET_SECONDS = 600.0
+ARCHIVE_SECONDS = 300.0
+EXPIRE_SECONDS = 3600.0
+"""Seldom, for each try may keep all who want the archive waiting for a second."""
 
 
 class Rounds:
@@ -33,9 +37,12 @@ class Rounds:
         self._dispatcher = dispatcher
         options = dispatcher.options
         self._sweeps: dict[str, tuple[float, Callable[[], Awaitable[float | None]]]] = {
+            # First of all: what is finished before it is ready has to be moved once more.
+            "archive": (ARCHIVE_SECONDS, self.archive),
             "heartbeat": (options.heartbeat_interval, self.heartbeat),
             "reap": (options.reap_interval, self.reap),
             "prune": (options.prune_interval, self.prune),
+            "expire": (EXPIRE_SECONDS, self.expire),
             "forget": (FORGET_SECONDS, self.forget),
         }
 
@@ -100,25 +107,46 @@ class Rounds:
         return 0.0 if any(count >= REAP_BATCH for count in counts.values()) else None
 
     async def prune(self) -> float | None:
-        """Delete old finished messages, in batches and for a second at most.
+        """Delete old finished messages, whatever the mode; when to go on, as for `_in_batches`."""
+        keep = self._dispatcher.options.retention
+        total, sooner = await self._in_batches(
+            lambda: prune(self._dispatcher.db, keep=keep, limit=PRUNE_BATCH)
+        )
+        if total:
+            self._dispatcher.emit(Pruned(total))
+        return sooner
 
-        When to go on, in seconds: at once where more is left, and soon where another worker is at
-        it. None: nothing is left, so the usual interval will do.
+    async def archive(self) -> float | None:
+        """Keep the archive ready, and move there what was finished while it was not."""
+        if self._dispatcher.options.retention_mode != "archive":
+            return None
+        db = self._dispatcher.db
+        await prepare_archive(db)
+        _, sooner = await self._in_batches(lambda: archive_kept(db, limit=PRUNE_BATCH))
+        return sooner
+
+    async def expire(self) -> None:
+        """Drop the old days of the archive, also of one that is not used any more."""
+        await expire_archive(self._dispatcher.db, keep=self._dispatcher.options.retention)
+
+    async def _in_batches(
+        self, sweep: Callable[[], Awaitable[int | None]]
+    ) -> tuple[int, float | None]:
+        """Repeat it for a second at most; how many rows it were, and when to go on, in seconds.
+
+        At once where more is left, and soon where another worker is at it. None: nothing is left,
+        so the usual interval will do.
         """
         until = time.monotonic() + PRUNE_SECONDS
         total = 0
         while True:
-            count = await prune(
-                self._dispatcher.db, keep=self._dispatcher.options.retention, limit=PRUNE_BATCH
-            )
+            count = await sweep()
             total += count or 0
             if count != PRUNE_BATCH or time.monotonic() >= until:
                 break
-        if total:
-            self._dispatcher.emit(Pruned(total))
         if count is None:
-            return PRUNE_TURN_SECONDS * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
-        return None if count < PRUNE_BATCH else 0.0
+            return total, PRUNE_TURN_SECONDS * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+        return total, None if count < PRUNE_BATCH else 0.0
 
     async def forget(self) -> None:
         """Delete the rows of workers that were killed long ago."""

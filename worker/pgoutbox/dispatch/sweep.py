@@ -1,4 +1,4 @@
-"""What any worker does now and then: bury, prune, and say that it lives."""
+"""What any worker does now and then: bury, and say that it lives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pgoutbox.dispatch.arrays import bigints
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from datetime import timedelta
 
     from pgoutbox.database.pool import Database
 
@@ -53,26 +52,6 @@ UPDATE outbox AS o
 RETURNING o.destination
 """
 
-# Index outbox_done. One worker at a time, by a lock that goes with the statement.
-PRUNE = b"""
-WITH turn AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(7239162507031187526) AS ours
-), pruned AS (
-    DELETE FROM outbox
-     WHERE id = ANY (ARRAY (
-        SELECT o.id
-          FROM outbox AS o
-         WHERE (SELECT ours FROM turn)
-           AND o.status = 'done'
-           AND o.done_at < now() - %(keep)s::interval
-         ORDER BY o.done_at
-         LIMIT %(limit)s
-           FOR UPDATE SKIP LOCKED))
-    RETURNING id
-)
-SELECT ours, (SELECT count(*) FROM pruned) FROM turn
-"""
-
 HEARTBEAT = b"""
 INSERT INTO outbox_workers
             (incarnation, owner, version, state, slots, busy, counters, destinations)
@@ -109,15 +88,6 @@ async def reap(
         },
     )
     return Counter(destination for (destination,) in rows)
-
-
-async def prune(db: Database, *, keep: timedelta, limit: int) -> int | None:
-    """Delete up to ``limit`` messages that were finished longer than ``keep`` ago; how many.
-
-    None while another worker does so, which says nothing about what is left.
-    """
-    [(ours, count)] = await db.fetch(PRUNE, {"keep": keep, "limit": limit})
-    return count if ours else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
