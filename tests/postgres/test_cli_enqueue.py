@@ -318,15 +318,39 @@ def test_the_schema_is_the_one_of_the_settings(empty_dsn: str) -> None:
     assert "run `pgoutbox migrate`" in missing.stderr
 
 
-def test_messages_with_an_ordering_key_are_said_to_wait(dsn: str) -> None:
-    words = (*ORDER, "--payload", "{}")
-    assert enqueue(dsn, *words).stderr == ""
-    ordered = enqueue(dsn, *words, "--ordering-key", "k", "--json")
-    assert ordered.exit_code == 0
-    assert ordered.stderr == (
-        "pgoutbox: 1 message has an ordering key, and this version does not deliver such messages"
-        " yet\n"
+def test_ordered_messages_are_in_the_lane_of_their_aggregate(dsn: str) -> None:
+    result = enqueue(dsn, *ORDER, "--payload", "{}", "--ordered")
+    assert (result.exit_code, result.stderr) == (0, "")
+    file = lines(
+        LINE | {"ordered": True}, LINE | {"ordered": "false"}, LINE | {"ordering_key": "a"}
     )
-    assert json.loads(ordered.stdout)["given"] == 1
-    file = lines(LINE, LINE | {"ordering_key": "a"}, LINE | {"ordering_key": "b"})
-    assert "2 messages have an ordering key" in enqueue(dsn, "--file", "-", stdin=file).stderr
+    assert enqueue(dsn, "--file", "-", stdin=file).exit_code == 0
+    assert [row["ordering_key"] for row in rows(dsn)] == [
+        *("order/7", None, "a", "order/7"),
+    ]
+
+
+def test_lines_that_do_not_say_are_ordered_as_the_option_says(dsn: str) -> None:
+    given = "aggregate_type,aggregate_id,event_type,payload,ordered\n"
+    given += "order,1,placed,{},\norder,2,placed,{},false\n"
+    words = ("--ordered", "--format", "csv", "--file", "-")
+    assert enqueue(dsn, *words, stdin=given).exit_code == 0
+    assert [row["ordering_key"] for row in rows(dsn)] == [None, "order/1"]
+
+
+@pytest.mark.parametrize(
+    ("ordered", "says"),
+    [
+        ("perhaps", "line 1: ordered is neither true nor false"),
+        (1, "line 1: ordered is neither true nor false"),
+        (True, "line 1: ordered: not together with ordering_key; leave one out; nothing was"),
+    ],
+)
+def test_a_line_that_does_not_say_clearly_whether_it_is_ordered_is_refused(
+    dsn: str, ordered: object, says: str
+) -> None:
+    file = lines(LINE | {"ordered": ordered, "ordering_key": "k"})
+    result = enqueue(dsn, "--file", "-", stdin=file)
+    assert result.exit_code == 1
+    assert says in result.stderr
+    assert not rows(dsn)

@@ -61,7 +61,7 @@ def test_a_producer_that_may_only_insert_can_call_outbox_enqueue(
     conn.execute("UPDATE outbox_wakeup SET wanted = %s", [wanted])
     call = """
         SELECT outbox_enqueue('t', 'i', 'e', body => 'x', content_type => 'text/plain',
-                              ordering_key => 'k', dedup_key => 'd', delay => '1 second')
+                              ordered => true, dedup_key => 'd', delay => '1 second')
     """
     assert producer.execute(call).fetchone() == producer.execute(call).fetchone()
     assert count(conn) == 1
@@ -120,6 +120,7 @@ def test_the_enqueue_function_refuses_what_contradicts_itself(conn: psycopg.Conn
     contradictions = (
         (b"dedup_key => 'd', message_id => gen_random_uuid()", "dedup_key or message_id"),
         (b"available_at => now(), delay => '1s'", "available_at or delay"),
+        (b"ordering_key => 'k', ordered => true", "ordering_key or ordered"),
     )
     for arguments, said in contradictions:
         with pytest.raises(errors.InvalidParameterValue, match=said):

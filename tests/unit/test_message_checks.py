@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
+from hypothesis import given, strategies as st
 
 from pgoutbox import InvalidMessage, Message
 from pgoutbox.producer.ids import id_of_dedup_key
-from pgoutbox.producer.row import Row, row_of
+from pgoutbox.producer.row import Row, aggregate_key, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 GOOD = Message(aggregate_type="order", aggregate_id="42", event_type="OrderPaid", payload={"n": 1})
 ID = UUID("0190b9c0-0000-7000-8000-00000000abcd")
+# Short, and of the characters that matter, so that some of them collide if anything can.
+AGGREGATE_NAMES = st.text(alphabet="/%25Fa", min_size=1, max_size=4)
 
 
 class Event(StrEnum):
@@ -49,6 +52,11 @@ def test_a_message_needs_only_its_names_and_a_payload() -> None:
         ({"ordering_key": ""}, "ordering_key", "empty"),
         ({"ordering_key": "k" * 513}, "ordering_key", "513 bytes"),
         ({"ordering_key": "\ud800"}, "ordering_key", "U+D800"),
+        ({"ordered": None}, "ordered", "not NoneType"),
+        ({"ordered": "yes"}, "ordered", "not str"),
+        ({"ordered": True, "ordering_key": "k"}, "ordered", "not together with ordering_key"),
+        ({"ordered": True, "aggregate_id": "i" * 507}, "ordered", "513 bytes"),
+        ({"ordered": True, "aggregate_type": "/" * 171}, "ordered", "516 bytes"),
         ({"dedup_key": ""}, "dedup_key", "empty"),
         ({"dedup_key": b"k"}, "dedup_key", "not bytes"),
         ({"destination": "Kafka"}, "destination", "lower-case"),
@@ -128,3 +136,28 @@ def test_a_dedup_key_decides_the_id() -> None:
 def test_a_delay_counts_microseconds() -> None:
     assert row(delay=timedelta(days=1, microseconds=7)).delay == 86_400_000_007
     assert row(delay=timedelta()).delay == 0
+
+
+@pytest.mark.parametrize(
+    ("aggregate_type", "aggregate_id", "key"),
+    [
+        ("order", "42", "order/42"),
+        ("order", "eu/42", "order/eu/42"),
+        ("order", "100%", "order/100%"),
+        ("order/eu", "42", "order%2Feu/42"),
+        ("order%2Feu", "42", "order%252Feu/42"),
+        ("order", "i" * 506, "order/" + "i" * 506),
+    ],
+)
+def test_an_ordered_message_is_in_the_lane_of_its_aggregate(
+    aggregate_type: str, aggregate_id: str, key: str
+) -> None:
+    made = row(aggregate_type=aggregate_type, aggregate_id=aggregate_id, ordered=True)
+    assert made.ordering_key == key
+
+
+@given(
+    one=st.tuples(AGGREGATE_NAMES, AGGREGATE_NAMES), two=st.tuples(AGGREGATE_NAMES, AGGREGATE_NAMES)
+)
+def test_two_aggregates_never_share_a_key(one: tuple[str, str], two: tuple[str, str]) -> None:
+    assert (aggregate_key(*one) == aggregate_key(*two)) == (one == two)

@@ -37,6 +37,9 @@ class Message:
     content_type: str | None = None
     """Defaults to ``application/json``; required for a payload of ``bytes`` that is not JSON."""
     ordering_key: str | None = None
+    """Messages of one destination with the same key are published in the order of their commits."""
+    ordered: bool = False
+    """The key is made of ``aggregate_type`` and ``aggregate_id``. Not together with one given."""
     dedup_key: str | None = None
     """A repeat inserts nothing, and the message id is derived from the key."""
     message_id: UUID | None = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 
 from pgoutbox.cli.connect import connect, dsn_option, schema_option, settings_for
-from pgoutbox.cli.console import complain, progress, say, say_json
+from pgoutbox.cli.console import progress, say, say_json
 from pgoutbox.cli.messages import (
     REQUIRED,
     BadInput,
@@ -51,6 +51,7 @@ class Options(TypedDict):
     destination: str | None
     content_type: str | None
     ordering_key: str | None
+    ordered: bool
     dedup_key: str | None
     delay: float | None
     header: tuple[str, ...]
@@ -62,8 +63,6 @@ class Enqueued:
 
     ids: list[UUID] = field(default_factory=list)
     """One for each message given; a repeated dedup key's is that of the first message."""
-    ordered: int = 0
-    """How many have an ordering key."""
     keyed: int = 0
     """How many have a dedup key, and may be repeats."""
 
@@ -78,9 +77,8 @@ class Enqueued:
 @click.option("--destination", help="Its name.  [default: default]")
 @click.option("--content-type", help="Take the payload's bytes as they are, as this type.")
 @click.option("--header", metavar="NAME=VALUE", multiple=True, help="May be repeated.")
-@click.option(
-    "--ordering-key", help="Deliver in order with others of this key: not by this version yet."
-)
+@click.option("--ordering-key", help="Deliver in order with others of this key.")
+@click.option("--ordered", is_flag=True, help="Deliver in order with others of this aggregate.")
 @click.option("--dedup-key", help="Insert nothing if this key is in the outbox already.")
 @click.option("--delay", type=float, metavar="SECONDS", help="Deliver not before that.")
 @click.option(
@@ -113,8 +111,8 @@ def command(
     with its id like the others: what is told are the messages given, repeats included.
 
     JSON lines hold one object each, with the fields aggregate_type, aggregate_id, event_type and
-    payload, and optionally destination, headers, ordering_key, dedup_key, content_type, delay
-    (seconds), available_at (ISO 8601) and message_id.
+    payload, and optionally destination, headers, ordering_key, ordered (true or false), dedup_key,
+    content_type, delay (seconds), available_at (ISO 8601) and message_id.
 
     CSV has a header row with the same names; payload and headers hold JSON text. Without a column
     payload, all columns that are no field of a message become the payload, as strings.
@@ -131,7 +129,6 @@ def command(
     with connect(settings) as conn:
         found = _insert(conn, settings.database.schema_name, lines, source=file)
     _tell(found, many=file is not None, as_json=as_json)
-    _warn_of(found.ordered)
 
 
 def _tell(found: Enqueued, *, many: bool, as_json: bool) -> None:
@@ -142,14 +139,6 @@ def _tell(found: Enqueued, *, many: bool, as_json: bool) -> None:
         say(f"enqueued {len(found.ids)} message{'' if len(found.ids) == 1 else 's'}{repeats}")
     else:
         say(str(found.ids[0]))
-
-
-def _warn_of(ordered: int) -> None:
-    if ordered:
-        have = "message has" if ordered == 1 else "messages have"
-        complain(
-            f"{ordered} {have} an ordering key, and this version does not deliver such messages yet"
-        )
 
 
 def _given(options: Options) -> dict[str, object]:
@@ -231,7 +220,6 @@ def _insert(
                     f'there is no outbox in schema "{schema}" of this database:'
                     " run `pgoutbox migrate`"
                 ) from None
-            found.ordered += sum(line.message.ordering_key is not None for line in batch)
             found.keyed += sum(line.message.dedup_key is not None for line in batch)
             advance(len(batch))
     return found

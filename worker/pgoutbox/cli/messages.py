@@ -166,7 +166,16 @@ def _seconds(value: object) -> timedelta:
     return timedelta(seconds=float(str(value)))
 
 
+def _boolean(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value in {"true", "false"}:
+        return value == "true"
+    raise BadInput("is neither true nor false")
+
+
 CONVERSIONS: dict[str, Callable[[Any], object]] = {
+    "ordered": _boolean,
     "delay": _seconds,
     "available_at": datetime.fromisoformat,
     "message_id": UUID,

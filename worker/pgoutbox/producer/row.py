@@ -44,17 +44,17 @@ def row_of(message: object, *, max_payload_bytes: int) -> Row:
     """The row that this message becomes, or `InvalidMessage` with the path of what is wrong."""
     if not isinstance(message, Message):
         raise InvalidMessage("message", f"must be a pgoutbox.Message, not {type(message).__name__}")
+    aggregate_type = _name(message.aggregate_type, "aggregate_type")
+    aggregate_id = _name(message.aggregate_id, "aggregate_id")
     dedup_key = _optional_key(message.dedup_key, "dedup_key")
     payload, body = _payload(message.payload, max_payload_bytes)
     return Row(
         message_id=_message_id(message.message_id, dedup_key),
         destination=_destination(message.destination),
-        ordering_key=_optional_key(message.ordering_key, "ordering_key"),
-        aggregate_type=text.checked(
-            message.aggregate_type, "aggregate_type", max_bytes=MAX_NAME_BYTES
-        ),
-        aggregate_id=text.checked(message.aggregate_id, "aggregate_id", max_bytes=MAX_NAME_BYTES),
-        event_type=text.checked(message.event_type, "event_type", max_bytes=MAX_NAME_BYTES),
+        ordering_key=_ordering_key(message, aggregate_type, aggregate_id),
+        aggregate_type=aggregate_type,
+        aggregate_id=aggregate_id,
+        event_type=_name(message.event_type, "event_type"),
         content_type=_content_type(message.content_type, body),
         dedup_key=dedup_key,
         headers=headers_text(message.headers),
@@ -71,8 +71,38 @@ def weight(row: Row) -> int:
     return payload + _byte_size(row.headers)
 
 
+def aggregate_key(aggregate_type: str, aggregate_id: str) -> str:
+    """The ordering key of an aggregate: the same as by the SQL function outbox_aggregate_key.
+
+    What precedes the first slash is the type, its own slashes and percent signs escaped, so no
+    two aggregates share a key.
+    """
+    return f"{aggregate_type.replace('%', '%25').replace('/', '%2F')}/{aggregate_id}"
+
+
+def _ordering_key(message: Message, aggregate_type: str, aggregate_id: str) -> str | None:
+    if not isinstance(message.ordered, bool):
+        raise InvalidMessage("ordered", f"must be a bool, not {type(message.ordered).__name__}")
+    if not message.ordered:
+        return _optional_key(message.ordering_key, "ordering_key")
+    if message.ordering_key is not None:
+        raise InvalidMessage("ordered", "not together with ordering_key; leave one out")
+    key = aggregate_key(aggregate_type, aggregate_id)
+    if (size := _byte_size(key)) > MAX_NAME_BYTES:
+        raise InvalidMessage(
+            "ordered",
+            f"makes an ordering key of {size} bytes from aggregate_type and aggregate_id; at most "
+            f"{MAX_NAME_BYTES} are allowed. Give a shorter ordering_key instead",
+        )
+    return key
+
+
+def _name(value: object, name: str) -> str:
+    return text.checked(value, name, max_bytes=MAX_NAME_BYTES)
+
+
 def _optional_key(value: object, name: str) -> str | None:
-    return None if value is None else text.checked(value, name, max_bytes=MAX_NAME_BYTES)
+    return None if value is None else _name(value, name)
 
 
 def _message_id(given: object, dedup_key: str | None) -> UUID:
@@ -88,7 +118,7 @@ def _message_id(given: object, dedup_key: str | None) -> UUID:
 
 
 def _destination(value: object) -> str:
-    name = text.checked(value, "destination", max_bytes=MAX_NAME_BYTES)
+    name = _name(value, "destination")
     if not _DESTINATION.fullmatch(name):
         raise InvalidMessage(
             "destination",
