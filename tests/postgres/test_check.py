@@ -172,15 +172,3 @@ def test_nothing_of_psycopg_escapes(dsn: str) -> None:
     verdict = check_database(make_conninfo(dsn, dbname="nowhere"), dsn, Wanted())
     assert 'database "nowhere" does not exist' in verdict.problems[0].rule
     assert verdict.facts is None
-
-
-def test_waiting_messages_with_an_ordering_key_are_a_warning(
-    dsn: str, conn: psycopg.Connection
-) -> None:
-    insert(dsn)
-    assert "ordering_key" not in [warning["field"] for warning in check(dsn)[1]["warnings"]]
-    conn.execute("UPDATE outbox SET ordering_key = 'order-1'")
-    code, said = check(dsn)
-    assert code == 0
-    [warning] = [one for one in said["warnings"] if one["field"] == "ordering_key"]
-    assert "for example for default, and this version does not deliver" in warning["rule"]

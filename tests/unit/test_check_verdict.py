@@ -136,11 +136,3 @@ def test_too_few_free_connections_for_one_worker_are_warned_of(connected: int, c
 
 def test_connections_behind_a_pooler_say_nothing() -> None:
     assert not verdict_on(connected=97, keeps_options=False).warnings
-
-
-def test_waiting_messages_with_an_ordering_key_are_a_warning() -> None:
-    (warning,) = verdict_on(ordered="billing").warnings
-    assert str(warning) == (
-        "ordering_key is set on waiting messages, for example for billing, and this version does"
-        " not deliver such messages yet. Enqueue without it what shall be delivered now."
-    )

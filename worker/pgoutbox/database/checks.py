@@ -194,13 +194,6 @@ def _warnings(facts: Facts, wanted: Wanted) -> Iterator[Problem]:
             f" {', '.join(unserved)}",
             advice="Make sure that some worker serves them.",
         )
-    if facts.ordered is not None:
-        yield Problem(
-            field="ordering_key",
-            rule=f"is set on waiting messages, for example for {facts.ordered}, and this version"
-            " does not deliver such messages yet",
-            advice="Enqueue without it what shall be delivered now.",
-        )
     # A pooler's connections are shared; what one worker takes says nothing then.
     needed, free = wanted.pool_max + 1, server.connections - server.connected
     if facts.keeps_options and free < needed:

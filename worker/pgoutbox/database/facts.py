@@ -100,12 +100,6 @@ WITH RECURSIVE names AS (
 SELECT destination FROM names WHERE destination IS NOT NULL LIMIT 100
 """
 
-# The first row of outbox_lane_ready, however many follow.
-_ORDERED = b"""
-SELECT destination FROM outbox WHERE status = 'pending' AND ordering_key IS NOT NULL
- ORDER BY destination, available_at, id LIMIT 1
-"""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
@@ -139,8 +133,6 @@ class Facts:
     """False behind a pooler that refuses or drops start-up options."""
     notified: bool
     """Whether a notification reached a connection that listens."""
-    ordered: str | None = None
-    """A destination with waiting messages that have an ordering key, if there is one."""
 
 
 def connect(dsn: str) -> psycopg.Connection[Any]:
@@ -169,7 +161,6 @@ def read_facts(dsn: str, listen_dsn: str, *, schema: str) -> Facts:
         newest = conn.execute(_NEWEST_ID).fetchone() if readable else None
         sequence = conn.execute(_SEQUENCE, {"schema": schema}).fetchone()
         owed = [row[0] for row in conn.execute(_OWED)] if readable else []
-        ordered = conn.execute(_ORDERED).fetchone() if readable else None
     kept, notified = asyncio.run(_probed(dsn, listen_dsn))
     return Facts(
         server=server,
@@ -178,7 +169,6 @@ def read_facts(dsn: str, listen_dsn: str, *, schema: str) -> Facts:
         newest_id=newest[0] if newest else None,
         sequence=sequence[0] if sequence else None,
         owed=owed,
-        ordered=ordered[0] if ordered else None,
         keeps_options=kept,
         notified=notified,
     )
