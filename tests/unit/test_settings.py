@@ -217,8 +217,6 @@ def test_a_time_is_a_positive_finite_number(value: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("RETENTION__MODE", "delete"),
-        ("RETENTION__MODE", "archive"),
         ("DESTINATIONS__DEFAULT__FORMAT", "cloudevents"),
         ("DESTINATIONS__DEFAULT__FORMAT", "debezium"),
     ],

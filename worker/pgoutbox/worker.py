@@ -205,6 +205,7 @@ def dispatch_options(settings: Settings) -> DispatchOptions:
         # Short beside the lease that a dead worker's messages have waited for already.
         reclaim_interval=min(5.0, settings.lease.duration / 6),
         retention=timedelta(days=settings.retention.days),
+        retention_mode=settings.retention.mode,
         retry_unclassified=settings.on_unclassified == "retry",
     )
 

@@ -125,16 +125,15 @@ class Drain(Section):
 
 
 class Retention(Section):
-    """What becomes of finished messages."""
+    """What becomes of messages that were delivered."""
 
-    mode: Literal["keep"] = Field(
+    mode: Literal["keep", "delete", "archive"] = Field(
         default="keep",
-        description="`keep`: finished messages stay, and old ones are deleted in batches.",
+        description="What becomes of delivered messages: they stay for a while, go at once, or move"
+        " to the table `outbox_archive`. Dead ones stay for ever. See docs/retention.md.",
     )
     days: float = Field(
-        default=7.0,
-        gt=0,
-        description="Days that finished messages are kept. Dead ones are never deleted.",
+        default=7.0, gt=0, description="Days that delivered messages are kept or archived."
     )
 
 

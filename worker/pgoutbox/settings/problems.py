@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from pgoutbox.errors import InvalidDestination
 
 # Words that are planned for: they get a better answer than a typo does.
-LATER = {
-    ("retention", "mode"): {"delete", "archive"},
+LATER: dict[tuple[str, ...], set[str]] = {
     ("format",): {"debezium", "cloudevents", "cloudevents_binary", "cloudevents_structured"},
 }
 # In words for people, where pydantic speaks of Python's types. Rule and advice.
