@@ -88,7 +88,7 @@ def test_json_is_one_object_on_the_last_line(dsn: str, conn: psycopg.Connection)
     heartbeat(conn, "pod-1", "bank")
     found = as_json(dsn)
     assert set(found) == {
-        *("schema", "at", "cap", "destinations", "workers", "attempts", "unserved"),
+        *("schema", "at", "cap", "destinations", "workers", "attempts", "unserved", "horizon"),
     }
     assert found["destinations"]["bank"]["ready"] == 1
     assert found["destinations"]["mail"]["blocked_lanes"] == 1

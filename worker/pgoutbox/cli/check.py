@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pgoutbox.cli import horizon
 from pgoutbox.cli.console import FAILURE, OK, SETTINGS, say, say_json
 from pgoutbox.errors import InvalidDestination
 
@@ -40,8 +41,10 @@ def command(to: str | None, *, as_json: bool) -> int:
         _report(refused, (), {}, as_json=as_json)
         return SETTINGS
     verdict = _ask(settings)
-    facts = _facts(settings, verdict)
-    _report(verdict.problems, (*warnings(settings), *verdict.warnings), facts, as_json=as_json)
+    seen = horizon.ask(settings) if verdict.facts is not None else None
+    facts = _facts(settings, verdict) | {"horizon": horizon.fact(seen)}
+    told = (*warnings(settings), *verdict.warnings, *horizon.warnings(seen))
+    _report(verdict.problems, told, facts, as_json=as_json)
     return FAILURE if verdict.problems else OK
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pgoutbox.cli import horizon
 from pgoutbox.cli.connect import connect, dsn_option, schema_option, settings_for
 from pgoutbox.cli.console import say_json
 from pgoutbox.errors import MigrationError, PgOutboxError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
+    from pgoutbox.database.horizon import Horizon
     from pgoutbox.database.statistics import Statistics
 
 SEEN_WITHIN = 60.0
@@ -30,6 +32,8 @@ class Status:
     statistics: Statistics
     attempts: Mapping[str, Mapping[int, int]] | None
     """Undelivered messages by attempts, per destination. None where the role may not read rows."""
+    horizon: Horizon | None = None
+    """None where the role may not ask."""
 
     @property
     def unserved(self) -> list[str]:
@@ -55,6 +59,7 @@ def command(dsn: str | None, schema: str | None, *, as_json: bool) -> None:
         from pgoutbox.cli.status_view import show  # noqa: PLC0415 - for people only
 
         show(status)
+        horizon.show(status.horizon)
 
 
 def look(conn: psycopg.Connection, *, schema: str) -> Status:
@@ -75,6 +80,7 @@ def look(conn: psycopg.Connection, *, schema: str) -> Status:
 
 
 def _look(conn: psycopg.Connection, schema: str) -> Status:
+    from pgoutbox.database.horizon import read as read_horizon  # noqa: PLC0415 - slow
     from pgoutbox.database.statistics import read  # noqa: PLC0415 - slow
 
     with conn.transaction():
@@ -82,7 +88,8 @@ def _look(conn: psycopg.Connection, schema: str) -> Status:
         conn.execute("SET LOCAL statement_timeout = '10s'")
         statistics = read(conn, schema=schema)
         attempts = _attempts(conn, schema, list(statistics.destinations))
-    return Status(schema=schema, statistics=statistics, attempts=attempts)
+        seen = read_horizon(conn, schema=schema)
+    return Status(schema=schema, statistics=statistics, attempts=attempts, horizon=seen)
 
 
 def _forbidden(conn: psycopg.Connection, schema: str) -> PgOutboxError:
@@ -107,6 +114,7 @@ def as_object(status: Status) -> dict[str, object]:
         **found,
         "attempts": status.attempts,
         "unserved": status.unserved,
+        "horizon": horizon.as_object(status.horizon),
     }
 
 
