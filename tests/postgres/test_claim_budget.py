@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pgoutbox.dispatch.claim import claim, reclaim
+from pgoutbox.dispatch.claim import claim
+from pgoutbox.dispatch.reclaim import reclaim
 from tests.support.dispatching import expire, statuses
 from tests.support.outbox_rows import fill, insert
 

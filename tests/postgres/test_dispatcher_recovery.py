@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from pgoutbox.dispatch.claim import reclaim
+from pgoutbox.dispatch.reclaim import reclaim
 from pgoutbox.dispatch.sweep import REAP_BATCH, reap
 from pgoutbox.events import Reaped
 from pgoutbox.outcome import Unstarted

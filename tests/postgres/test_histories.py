@@ -21,8 +21,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pgoutbox.dispatch.claim import claim, reclaim
+from pgoutbox.dispatch.claim import claim
 from pgoutbox.dispatch.finalize import finalize
+from pgoutbox.dispatch.reclaim import reclaim
 from pgoutbox.dispatch.renew import renew
 from pgoutbox.dispatch.retention import prune
 from pgoutbox.dispatch.sweep import reap

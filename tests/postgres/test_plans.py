@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 from pgoutbox.database.conninfo import DatabaseOptions, conninfo
-from pgoutbox.dispatch.claim import CLAIM, MAX_CLAIM_BYTES, RECLAIM
+from pgoutbox.dispatch.claim import CLAIM, MAX_CLAIM_BYTES
 from pgoutbox.dispatch.finalize import EXPLAIN_UNWRITTEN, FINALIZE, LOCKED
+from pgoutbox.dispatch.reclaim import RECLAIM
 from pgoutbox.dispatch.renew import LOOK, RENEW
 from pgoutbox.dispatch.retention import PRUNE
 from pgoutbox.dispatch.sweep import REAP

@@ -4,8 +4,9 @@ import datetime as dt
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pgoutbox.dispatch.claim import is_suspect, reclaim
+from pgoutbox.dispatch.claim import is_suspect
 from pgoutbox.dispatch.finalize import finalize
+from pgoutbox.dispatch.reclaim import reclaim
 from pgoutbox.dispatch.sweep import reap
 from pgoutbox.outcome import Finish, Retry
 from tests.support.dispatching import (

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pgoutbox.dispatch.claim import claim, reclaim
+from pgoutbox.dispatch.claim import claim
 from pgoutbox.dispatch.finalize import finalize
+from pgoutbox.dispatch.reclaim import reclaim
 from pgoutbox.dispatch.renew import renew
 from pgoutbox.dispatch.retention import prune
 from pgoutbox.dispatch.sweep import reap

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pgoutbox.database.conninfo import DatabaseOptions, conninfo
 from pgoutbox.database.pool import Database
 from pgoutbox.destinations.destination import Destination, RetryPolicy
-from pgoutbox.dispatch.claim import claim, reclaim
+from pgoutbox.dispatch.claim import claim
 from pgoutbox.dispatch.drain import DrainTimes
 from pgoutbox.dispatch.listen import Listener
 from pgoutbox.dispatch.loop import Dispatcher, DispatchOptions
+from pgoutbox.dispatch.reclaim import reclaim
 from pgoutbox.dispatch.run import run
 from pgoutbox.dispatch.wakeup import Wakeup
 from pgoutbox.events import Finalized, Settled

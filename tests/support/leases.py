@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pgoutbox.dispatch.claim import claim, reclaim
+from pgoutbox.dispatch.claim import claim
+from pgoutbox.dispatch.reclaim import reclaim
 from pgoutbox.events import Settled
 from pgoutbox.outcome import Finish, Published, Transition
 

@@ -39,6 +39,25 @@ UPDATE outbox AS o
 RETURNING o.id
 """
 
+# The head of the first lane behind the cursor, as in CLAIM_RUNS.
+POSTPONE_HEAD = b"""
+UPDATE outbox AS o
+   SET available_at = now() + interval '1 minute', last_error = %(error)s
+ WHERE o.id = ANY (ARRAY (
+    SELECT p.id
+      FROM outbox AS p
+     WHERE p.destination = %(destination)s
+       AND p.ordering_key > %(cursor)s
+       AND p.ordering_key IS NOT NULL
+       AND p.done_at IS NULL
+     ORDER BY p.ordering_key, p.id
+     LIMIT 1
+       FOR UPDATE SKIP LOCKED))
+   AND o.status = 'pending'
+   AND o.available_at <= now()
+RETURNING o.id
+"""
+
 # Data, integrity, limits of the program, and what triggers raise: not the weather.
 ABOUT_ROWS = frozenset({"22", "23", "54", "P0"})
 
@@ -87,3 +106,9 @@ async def _claim_one(
     why = clean(f"it cannot be claimed: {failed}")
     await db.fetch(POSTPONE, {"destination": name, "error": why})
     return ClaimedBatch()
+
+
+async def postpone_head(db: Database, destination: str, cursor: str, error: Exception) -> None:
+    """Put off, for a minute, the message at the head of the first lane behind ``cursor``."""
+    why = clean(f"it cannot be claimed: {error}")
+    await db.fetch(POSTPONE_HEAD, {"destination": destination, "cursor": cursor, "error": why})

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from pgoutbox.dispatch.arrays import bigints
+from pgoutbox.dispatch.arrays import plain
+from pgoutbox.dispatch.scan import FRONT, RECENT_SECONDS, Place
 from pgoutbox.message import ClaimedMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from pgoutbox.database.pool import Database
+    from pgoutbox.dispatch.scan import Start
 
 # Index outbox_ready, one range per destination: the limit is a column, so each destination gets
 # as many rows as it has free slots and no plan depends on a parameter. SKIP LOCKED keeps two
 # claims apart for the moment; status and lease do so after the commit. The ids come back
 # through an array, since a join would let the planner walk the whole table.
+#
+# Where each destination's range begins is said by `pgoutbox.dispatch.scan`, and the last row
+# answers for all: how far each range was read, and which destinations have ordered messages that
+# are due (the newest first: under a held xmin horizon the oldest entries are of rows that left
+# long ago).
 #
 # What does not fit in the budget stays pending: an answer that takes longer than the client waits
 # would spend attempts on messages that nobody has seen. The first row of a destination always
@@ -25,14 +33,26 @@ if TYPE_CHECKING:
 # are known without reading a payload that is stored apart from its row.
 CLAIM = b"""
 WITH wanted AS MATERIALIZED (
-    SELECT * FROM unnest(%(destinations)s::text[], %(slots)s::integer[]) AS w (destination, slots)
+    SELECT w.destination, w.slots, w.floor_id,
+           CASE WHEN w.recent THEN now() - %(recent)s
+                WHEN w.last_at IS NULL THEN '-infinity'
+                ELSE timestamptz 'epoch' + w.last_at * interval '1 microsecond'
+           END AS floor_at,
+           CASE WHEN w.recent OR w.last_at IS NOT NULL THEN now() - %(recent)s
+                ELSE '-infinity'
+           END AS lane_floor
+      FROM unnest(%(destinations)s::text[], %(slots)s::integer[], %(recents)s::boolean[],
+                  %(last_ats)s::bigint[], %(last_ids)s::bigint[])
+           AS w (destination, slots, recent, last_at, floor_id)
 ), picked AS MATERIALIZED (
-    SELECT ready.id, ready.total <= %(budget)s OR ready.total = ready.size AS fits
+    SELECT w.destination, ready.id, ready.available_at,
+           ready.total <= %(budget)s OR ready.total = ready.size AS fits
       FROM wanted AS w
      CROSS JOIN LATERAL (
-        SELECT due.id, due.size, sum(due.size) OVER (ROWS UNBOUNDED PRECEDING) AS total
+        SELECT due.id, due.available_at, due.size,
+               sum(due.size) OVER (ROWS UNBOUNDED PRECEDING) AS total
           FROM (
-            SELECT o.id,
+            SELECT o.id, o.available_at,
                    coalesce(octet_length(o.body), pg_column_size(o.payload))
                    + pg_column_size(o.headers) AS size
               FROM outbox AS o
@@ -40,83 +60,49 @@ WITH wanted AS MATERIALIZED (
                AND o.status = 'pending'
                AND o.ordering_key IS NULL
                AND o.available_at <= now()
+               AND (o.available_at, o.id) > (w.floor_at, w.floor_id)
              ORDER BY o.available_at, o.id
              LIMIT w.slots
                FOR UPDATE SKIP LOCKED) AS due) AS ready
+), claimed AS (
+    UPDATE outbox AS o
+       SET status        = 'processing',
+           lease_owner   = %(owner)s,
+           lease_until   = now() + %(lease)s,
+           lease_version = o.lease_version + 1,
+           attempts      = o.attempts + 1
+     WHERE o.id = ANY (ARRAY (SELECT id FROM picked WHERE fits))
+    RETURNING o.id, o.lease_version, o.attempts, o.reclaims, o.message_id, o.destination,
+              o.ordering_key, o.aggregate_type, o.aggregate_id, o.event_type, o.content_type,
+              coalesce(o.body, convert_to(o.payload::text, 'UTF8')) AS body,
+              o.headers::text AS headers, o.created_at,
+              greatest(extract(epoch FROM now() - o.pending_since)::float8, 0) AS age
 )
-UPDATE outbox AS o
-   SET status        = 'processing',
-       lease_owner   = %(owner)s,
-       lease_until   = now() + %(lease)s,
-       lease_version = o.lease_version + 1,
-       attempts      = o.attempts + 1
- WHERE o.id = ANY (ARRAY (SELECT id FROM picked WHERE fits))
-RETURNING o.id, o.lease_version, o.attempts, o.reclaims, o.message_id, o.destination,
-          o.ordering_key, o.aggregate_type, o.aggregate_id, o.event_type, o.content_type,
-          coalesce(o.body, convert_to(o.payload::text, 'UTF8')), o.headers::text, o.created_at,
-          greatest(extract(epoch FROM now() - o.pending_since)::float8, 0),
-          (SELECT NOT bool_and(fits) FROM picked)
-"""
-
-# Index outbox_leased. A row that is about to be reclaimed for the second time is a suspect: it may
-# be what kills the workers, so it must not travel in a crowd that dies with it again and again.
-RECLAIM = b"""
-WITH wanted AS MATERIALIZED (
-    SELECT *
-      FROM unnest(%(destinations)s::text[], %(slots)s::integer[], %(max_attempts)s::integer[])
-           AS w (destination, slots, max_attempts)
-), innocent AS MATERIALIZED (
-    SELECT expired.id, expired.total <= %(budget)s OR expired.total = expired.size AS fits
-      FROM wanted AS w
-     CROSS JOIN LATERAL (
-        SELECT late.id, late.size, sum(late.size) OVER (ROWS UNBOUNDED PRECEDING) AS total
-          FROM (
-            SELECT o.id,
-                   coalesce(octet_length(o.body), pg_column_size(o.payload))
-                   + pg_column_size(o.headers) AS size
-              FROM outbox AS o
-             WHERE o.destination = w.destination
-               AND o.lease_until < now()
-               AND o.status = 'processing'
-               AND o.ordering_key IS NULL
-               AND o.attempts < w.max_attempts
-               AND o.id <> ALL (%(held)s::bigint[])
-               AND o.reclaims = 0
-             ORDER BY o.lease_until
-             LIMIT w.slots
-               FOR UPDATE SKIP LOCKED) AS late) AS expired
-), suspect AS MATERIALIZED (
-    SELECT expired.id
-      FROM wanted AS w
-     CROSS JOIN LATERAL (
-        SELECT o.id
-          FROM outbox AS o
-         WHERE o.destination = w.destination
-           AND o.lease_until < now()
-           AND o.status = 'processing'
-           AND o.ordering_key IS NULL
-           AND o.attempts < w.max_attempts
-           AND o.id <> ALL (%(held)s::bigint[])
-           AND o.reclaims > 0
-           AND %(suspect_allowed)s
-         ORDER BY o.lease_until
-         LIMIT 1
-           FOR UPDATE SKIP LOCKED) AS expired
-     LIMIT 1
-)
-UPDATE outbox AS o
-   SET lease_owner   = %(owner)s,
-       lease_until   = now() + %(lease)s,
-       lease_version = o.lease_version + 1,
-       attempts      = o.attempts + 1,
-       reclaims      = o.reclaims + 1
- WHERE o.id = ANY (ARRAY (
-            SELECT id FROM innocent WHERE fits UNION ALL SELECT id FROM suspect))
-RETURNING o.id, o.lease_version, o.attempts, o.reclaims, o.message_id, o.destination,
-          o.ordering_key, o.aggregate_type, o.aggregate_id, o.event_type, o.content_type,
-          coalesce(o.body, convert_to(o.payload::text, 'UTF8')), o.headers::text, o.created_at,
-          greatest(extract(epoch FROM now() - o.pending_since)::float8, 0),
-          (SELECT NOT coalesce(bool_and(fits), true) FROM innocent)
+SELECT c.*, NULL AS found
+  FROM claimed AS c
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+       (SELECT json_build_object(
+            'cut', (SELECT NOT coalesce(bool_and(fits), true) FROM picked),
+            'last', (SELECT json_object_agg(p.destination, p.place)
+                       FROM (
+                        SELECT destination,
+                               max(ARRAY[(extract(epoch FROM available_at) * 1000000)::bigint, id])
+                                   AS place
+                          FROM picked
+                         WHERE fits
+                         GROUP BY destination) AS p),
+            'lanes', (SELECT json_agg(w.destination)
+                        FROM wanted AS w
+                       WHERE (SELECT true
+                                FROM outbox AS o
+                               WHERE o.destination = w.destination
+                                 AND o.status = 'pending'
+                                 AND o.ordering_key IS NOT NULL
+                                 AND o.available_at <= now()
+                                 AND o.available_at > w.lane_floor
+                               ORDER BY o.available_at DESC, o.id DESC
+                               LIMIT 1)))::text)
 """
 
 SUSPECT_RECLAIMS = 2
@@ -129,6 +115,10 @@ class ClaimedBatch(list[ClaimedMessage]):
 
     cut = False
     """Its bytes ran out before its slots did: there is more to be claimed at once."""
+    last: Mapping[str, Place] = {}
+    """The last message of each destination."""
+    ordered: Collection[str] = ()
+    """Destinations with due messages that have an ordering key; `claim` leaves those alone."""
 
 
 async def claim(
@@ -137,57 +127,38 @@ async def claim(
     owner: str,
     lease: float,
     slots: Mapping[str, int],
+    starts: Mapping[str, Start] | None = None,
     budget: int = MAX_CLAIM_BYTES,
 ) -> ClaimedBatch:
     """Up to ``slots[destination]`` due messages each, leased for ``lease`` seconds. In id order.
 
-    ``budget`` is the most bytes that they may take in the table, except that each destination gets
-    one message of any size. Never cancel it: a claim that commits unseen leaves rows that nobody
-    works on.
+    ``starts`` says where to begin, by default at the front. ``budget`` is the most bytes that they
+    may take in the table, except that each destination gets one message of any size. Never cancel
+    it: a claim that commits unseen leaves rows that nobody works on.
     """
-    rows = await db.fetch(
+    begins = [(starts or {}).get(name, FRONT) for name in slots]
+    *rows, (*_, found) = await db.fetch(
         CLAIM,
         {
             "destinations": list(slots),
             "slots": list(slots.values()),
+            "recents": plain([start.recent for start in begins]),
+            "last_ats": plain(
+                [start.place.microseconds if start.place else None for start in begins]
+            ),
+            "last_ids": plain([start.place.id if start.place else 0 for start in begins]),
+            "recent": timedelta(seconds=RECENT_SECONDS),
             "owner": owner,
             "lease": timedelta(seconds=lease),
             "budget": budget // max(len(slots), 1),
         },
     )
-    return as_batch(rows)
-
-
-async def reclaim(  # noqa: PLR0913 - the parameters of one statement
-    db: Database,
-    *,
-    owner: str,
-    lease: float,
-    slots: Mapping[str, tuple[int, int]],
-    suspect_allowed: bool,
-    held: Iterable[int] = (),
-    budget: int = MAX_CLAIM_BYTES,
-) -> ClaimedBatch:
-    """Messages whose lease expired below their limit of attempts.
-
-    ``slots[destination]`` is (free slots, max attempts). At most one suspect comes along, and
-    only where ``suspect_allowed``. The ids in ``held`` are left alone: after an outage this
-    worker may have results of its own that are still to be written. The rest is as for `claim`.
-    """
-    rows = await db.fetch(
-        RECLAIM,
-        {
-            "destinations": list(slots),
-            "slots": [free for free, _ in slots.values()],
-            "max_attempts": [limit for _, limit in slots.values()],
-            "owner": owner,
-            "lease": timedelta(seconds=lease),
-            "suspect_allowed": suspect_allowed,
-            "held": bigints(held),
-            "budget": budget // max(len(slots), 1),
-        },
-    )
-    return as_batch(rows)
+    said = json.loads(found)
+    batch = as_batch(rows)
+    batch.cut = said["cut"]
+    batch.last = {name: Place(*place) for name, place in (said["last"] or {}).items()}
+    batch.ordered = said["lanes"] or ()
+    return batch
 
 
 def is_suspect(message: ClaimedMessage) -> bool:
@@ -196,8 +167,5 @@ def is_suspect(message: ClaimedMessage) -> bool:
 
 
 def as_batch(rows: list[tuple[Any, ...]]) -> ClaimedBatch:
-    """Rows of either statement: a message's fields in their order, then whether it was cut."""
-    batch = ClaimedBatch([ClaimedMessage._make(row[:-1]) for row in rows])
-    batch.cut = bool(rows) and rows[0][-1]
-    batch.sort()
-    return batch
+    """Rows of either statement: a message's fields in their order, and one column more."""
+    return ClaimedBatch(sorted([ClaimedMessage._make(row[:-1]) for row in rows]))

@@ -8,10 +8,13 @@ import time
 from typing import TYPE_CHECKING, cast
 
 from pgoutbox.dispatch.decide import decide
+from pgoutbox.dispatch.flight import Run
 from pgoutbox.dispatch.publish import Unclassified, describe, publish, publish_batch
+from pgoutbox.dispatch.scan import RunLength
 from pgoutbox.events import PublisherFailed, Settled
 from pgoutbox.outcome import (
     Deferred,
+    Finish,
     PermanentFailure,
     Published,
     RetryableFailure,
@@ -21,7 +24,7 @@ from pgoutbox.outcome import (
 from pgoutbox.publisher import BatchPublisher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pgoutbox.destinations.destination import Destination
     from pgoutbox.dispatch.finalizer import Finalizer
@@ -43,12 +46,16 @@ class Deliverer:
         emit: Callable[[Event], None],
         on_unclassified: Callable[[Destination, Unclassified], bool],
     ) -> None:
-        self._destinations = destinations
-        self._in_flight = in_flight
+        self.destinations = destinations
+        self.in_flight = in_flight
         self._finalizer = finalizer
         self._emit = emit
         self._on_unclassified = on_unclassified
         """Called for a bug in a publisher; True: take it for a retryable failure."""
+        self.margin = 0.0
+        """Nothing is begun so many seconds before its lease ends."""
+        self.runs = {name: RunLength() for name in destinations}
+        """How many messages of one lane are worth claiming together."""
         # Asked once: looking a protocol up costs more than the rest of a delivery.
         self._batching = {
             name
@@ -59,23 +66,45 @@ class Deliverer:
     def start(self, messages: Sequence[ClaimedMessage], lease_ends: float) -> None:
         """Begin to publish all of them."""
         batches: dict[str, list[Flight]] = {}
-        for flight in self._in_flight.take(messages, lease_ends, time.monotonic()):
+        for flight in self.in_flight.take(messages, lease_ends, time.monotonic()):
             name = flight.message.destination
             if name in self._batching:
                 batches.setdefault(name, []).append(flight)
             else:
-                self._spawn([flight], self._destinations[name])
+                self._spawn([flight], self.destinations[name])
         for name, batch in batches.items():
-            self._spawn(batch, self._destinations[name])
+            self._spawn(batch, self.destinations[name])
+
+    def start_runs(self, runs: Iterable[Sequence[ClaimedMessage]], lease_ends: float) -> None:
+        """Begin to publish these lanes of one destination, each one message after the other."""
+        now = time.monotonic()
+        taken = [Run(self.in_flight.take(messages, lease_ends, now)) for messages in runs]
+        self._step(taken)
 
     def hand_back(self, messages: Sequence[ClaimedMessage], lease_ends: float) -> None:
         """They were claimed, but are not to be started: refund and release."""
-        for flight in self._in_flight.take(messages, lease_ends, time.monotonic()):
-            self._settle(flight, Unstarted())
+        self._return(self.in_flight.take(messages, lease_ends, time.monotonic()))
+
+    def hand_back_waiting(self) -> None:
+        """Refund and release what waits behind another message of its lane."""
+        for run in self.in_flight.runs():
+            self._return(run.stop())
+
+    def stop_lanes(self, messages: Iterable[ClaimedMessage]) -> None:
+        """Publish nothing further of the lanes of these: somebody else may own them by now.
+
+        Called before they are released. What is under way is cancelled, alone as it is; a batch
+        with messages of other lanes is not.
+        """
+        for run in self.in_flight.runs_of(messages):
+            self._return(run.stop())
+            current = run.current
+            if current is not None and current.publishing and len(current.companions) == 1:
+                current.cancel(RetryableFailure("cancelled: a lease of its lane was lost"))
 
     async def ended(self) -> None:
         """Return once no publish is running whose outcome matters."""
-        while tasks := self._in_flight.awaited:
+        while tasks := self.in_flight.awaited:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             # Of what has ended the slots are freed in its callbacks, and those need a turn.
             await asyncio.sleep(0)
@@ -84,11 +113,39 @@ class Deliverer:
         task = asyncio.get_running_loop().create_task(
             self._deliver(flights, destination), name=destination.name
         )
-        self._in_flight.depart(flights, task)
+        self.in_flight.depart(flights, task)
         task.add_done_callback(self._ended)
 
+    def _step(self, runs: Iterable[Run]) -> None:
+        """The next message of each run. A batch has one of each, so that none overtakes another."""
+        flights = [flight for run in runs if (flight := run.next()) is not None]
+        if not flights:
+            return
+        name = flights[0].message.destination
+        steps = [flights] if name in self._batching else [[flight] for flight in flights]
+        for step in steps:
+            self._spawn(step, self.destinations[name])
+
     def _ended(self, task: asyncio.Task[None]) -> None:
-        flights = self._in_flight.landed(task)
+        flights = self.in_flight.landed(task)
+        self._conclude(task, flights)
+        going_on = [run for flight in flights if (run := self._goes_on(flight)) is not None]
+        if going_on:
+            self._step(going_on)
+        self.in_flight.on_change()
+
+    def _goes_on(self, flight: Flight) -> Run | None:
+        """Its run, if the message was taken and nothing else speaks against the next one."""
+        if flight.run is None:
+            return None
+        stopped = self.destinations[flight.message.destination].stopped
+        in_time = flight.lease_ends - self.margin > time.monotonic()
+        if flight.finished and in_time and not stopped:
+            return flight.run
+        self._return(flight.run.stop())
+        return None
+
+    def _conclude(self, task: asyncio.Task[None], flights: Sequence[Flight]) -> None:
         if task.cancelled():
             # Before its first step, so that nothing of it ran.
             self._cancelled(flights)
@@ -150,28 +207,45 @@ class Deliverer:
     def _cancelled(self, flights: Sequence[Flight]) -> None:
         for flight in flights:
             if flight.verdict is None:
-                self._in_flight.release([flight.message])
+                self.in_flight.release([flight.message])
             else:
                 self._settle(flight, flight.verdict)
 
     def _bug(self, flights: Sequence[Flight], error: Unclassified, cause: BaseException) -> None:
         if not flights:
             return
-        destination = self._destinations[flights[0].message.destination]
+        destination = self.destinations[flights[0].message.destination]
         self._emit(PublisherFailed(flights[0].message, cause))
         if self._on_unclassified(destination, error):
             for flight in flights:
                 self._settle(flight, RetryableFailure(f"unclassified: {error}"))
             return
         # The rows keep their lease: the attempt stays spent, and the limit holds.
-        self._in_flight.release(flight.message for flight in flights)
+        self.in_flight.release(flight.message for flight in flights)
 
     def _settle(self, flight: Flight, outcome: Outcome) -> None:
         if flight.abandoned:
             return
+        settled = self._decide(flight, outcome)
+        flight.finished = isinstance(settled.transition, Finish)
+        if flight.run is None:
+            self._finalizer.add(settled)
+            return
+        self.runs[flight.message.destination].observe(settled.seconds)
+        # A failure and what waits behind it are written together, so that nobody can claim the lane
+        # while part of it is still held here.
+        behind = [] if flight.finished else flight.run.stop()
+        self._finalizer.add(settled)
+        self._return(behind)
+
+    def _return(self, flights: Sequence[Flight]) -> None:
+        for flight in flights:
+            self._finalizer.add(self._decide(flight, Unstarted()))
+
+    def _decide(self, flight: Flight, outcome: Outcome) -> Settled:
         message = flight.message
-        policy = self._destinations[message.destination].policy
+        policy = self.destinations[message.destination].policy
         transition = decide(outcome, message, policy, random.random())  # noqa: S311 - jitter
         flight.settled = True
         seconds = time.monotonic() - flight.started
-        self._finalizer.add(Settled(message, outcome, transition, flight.started, seconds))
+        return Settled(message, outcome, transition, flight.started, seconds)

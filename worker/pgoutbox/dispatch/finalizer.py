@@ -12,13 +12,14 @@ from pgoutbox.dispatch.finalize import PATIENCE, finalize
 from pgoutbox.events import DatabaseFailed, Finalized
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pgoutbox.database.pool import Database
     from pgoutbox.dispatch.finalize import Written
     from pgoutbox.dispatch.finalize_statements import Mode
     from pgoutbox.dispatch.flight import InFlight
     from pgoutbox.events import Event, Refused, Settled
+    from pgoutbox.message import ClaimedMessage
 
 MAX_BATCH = 2000
 
@@ -42,6 +43,8 @@ class Finalizer:
         self._again: list[Settled] = []
         """Could not be written when it was tried; the others must not wait for it."""
         self._again_at = 0.0
+        self.on_unwritten: Callable[[Sequence[ClaimedMessage]], object] = lambda _: None
+        """Called with what turned out to be lost or was refused, before it is released."""
         self._backoff = Backoff()
         self._limit = MAX_BATCH
         self._limit_again = MAX_BATCH
@@ -50,7 +53,7 @@ class Finalizer:
         self._empty.set()
 
     def add(self, settled: Settled) -> None:
-        """Queue one transition."""
+        """Queue one transition. Those of a lane that follow one another are written together."""
         self._gathered.append(settled)
         self._work.set()
         self._empty.clear()
@@ -80,12 +83,10 @@ class Finalizer:
         while True:
             pause = self._again_at - time.monotonic() if self._again else None
             if pause is not None and pause <= 0:
-                batch = self._again[: self._limit_again]
-                self._again = self._again[self._limit_again :]
+                batch, self._again = _cut(self._again, self._limit_again)
                 return batch, True
             if self._gathered:
-                batch = self._gathered[: self._limit]
-                self._gathered = self._gathered[self._limit :]
+                batch, self._gathered = _cut(self._gathered, self._limit)
                 return batch, False
             self._work.clear()
             try:
@@ -153,6 +154,9 @@ class Finalizer:
     def _answered(self, batch: list[Settled], written: Written, seconds: float) -> None:
         waiting = {settled.message.lease for settled in _waiting(written)}
         answered = [s.message for s in batch if s.message.lease not in waiting]
+        unwritten = [*written.lost, *(refused.settled for refused in written.refused)]
+        if unwritten:
+            self.on_unwritten([settled.message for settled in unwritten])
         if answered:
             self._in_flight.release(answered)
             self._emit(
@@ -167,6 +171,19 @@ class Finalizer:
             )
         if not (self._gathered or self._again):
             self._empty.set()
+
+
+def _cut(queue: list[Settled], limit: int) -> tuple[list[Settled], list[Settled]]:
+    """The first ``limit`` and the rest; a little more, rather than cutting through one lane."""
+    end = limit
+    while 0 < end < len(queue) and _lane(queue[end]) == _lane(queue[end - 1]) != (None, None):
+        end += 1
+    return queue[:end], queue[end:]
+
+
+def _lane(settled: Settled) -> tuple[str | None, str | None]:
+    message = settled.message
+    return (message.destination, message.ordering_key) if message.ordering_key else (None, None)
 
 
 def _waiting(written: Written) -> list[Settled]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import time
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from pgoutbox.dispatch.claim import is_suspect
+from pgoutbox.dispatch.share import share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,8 +24,10 @@ class Flight:
     __slots__ = (
         "abandoned",
         "companions",
+        "finished",
         "lease_ends",
         "message",
+        "run",
         "settled",
         "started",
         "task",
@@ -35,10 +39,15 @@ class Flight:
         self.lease_ends = lease_ends
         """On the monotonic clock, counted from before the claim or renewal was sent."""
         self.started = now
+        """When its publish began, or that of the message before it in its lane."""
         self.task: asyncio.Task[None] | None = None
+        self.run: Run | None = None
+        """Those behind it in its lane, where it has an ordering key."""
         self.companions: Sequence[Flight] = ()
         """All that share its publish while that runs, itself included."""
         self.settled = False
+        self.finished = False
+        """The destination has it, so that the next one of its lane may follow."""
         self.abandoned = False
         """Somebody else's by now, or left to its lease: its outcome is not to be written."""
         self.verdict: Outcome | None = None
@@ -64,6 +73,33 @@ class Flight:
             self.task.cancel()
 
 
+class Run:
+    """What this worker holds of one lane: one message is published at a time, in order."""
+
+    __slots__ = ("current", "waiting")
+
+    def __init__(self, waiting: Iterable[Flight]) -> None:
+        self.current: Flight | None = None
+        """The one that is being published, or was the last."""
+        self.waiting = deque(waiting)
+        """Not started yet, in order."""
+        for flight in self.waiting:
+            flight.run = self
+
+    def next(self) -> Flight | None:
+        """The next one to be published; None when there is none or the run was stopped."""
+        if not self.waiting:
+            return None
+        self.current = self.waiting.popleft()
+        return self.current
+
+    def stop(self) -> list[Flight]:
+        """Publish nothing further of it; what had not been started."""
+        left = [flight for flight in self.waiting if not flight.abandoned]
+        self.waiting.clear()
+        return left
+
+
 class InFlight:
     """All flights, and the slots that are left."""
 
@@ -73,6 +109,9 @@ class InFlight:
         """By lease: after a long outage this worker may reclaim what it still holds."""
         self._running: dict[asyncio.Task[None], Sequence[Flight]] = {}
         self._publishing: Counter[str] = Counter()
+        self._publishing_ordered: Counter[str] = Counter()
+        self._held: Counter[tuple[str, str]] = Counter()
+        """How many messages of each lane."""
         self._given_up: set[asyncio.Task[None]] = set()
         self._hung: Counter[str] = Counter()
         self._suspects = 0
@@ -118,31 +157,42 @@ class InFlight:
         """Hold these messages."""
         flights = [Flight(message, lease_ends, now) for message in messages]
         for flight in flights:
-            self._flights[flight.message.lease] = flight
+            message = flight.message
+            self._flights[message.lease] = flight
+            if message.ordering_key is not None:
+                self._held[message.destination, message.ordering_key] += 1
             self._suspects += is_suspect(flight.message)
         return flights
 
     def depart(self, flights: Sequence[Flight], task: asyncio.Task[None]) -> None:
         """``task`` publishes these; they occupy a slot each until it has `landed`."""
         self._running[task] = flights
-        self._publishing[flights[0].message.destination] += len(flights)
+        destination = flights[0].message.destination
+        self._publishing[destination] += len(flights)
         for flight in flights:
+            if flight.run is not None:
+                flight.started = time.monotonic()
+                self._publishing_ordered[destination] += 1
             flight.task = task
             flight.companions = flights
 
     def landed(self, task: asyncio.Task[None]) -> Sequence[Flight]:
-        """The task has ended: its destination can take others. Returns what it published."""
+        """The task has ended: its destination can take others, once `on_change` is called.
+
+        Returns what it published.
+        """
         flights = self._running.pop(task)
         destination = flights[0].message.destination
         self._publishing[destination] -= len(flights)
         for flight in flights:
+            if flight.run is not None:
+                self._publishing_ordered[destination] -= 1
             # A cycle each otherwise, left to the garbage collector tens of thousands of times a
             # second.
             flight.task, flight.companions = None, ()
         if task in self._given_up:
             self._given_up.remove(task)
             self._hung[destination] -= len(flights)
-        self.on_change()
         return flights
 
     def running(self) -> list[Sequence[Flight]]:
@@ -166,10 +216,40 @@ class InFlight:
     def release(self, messages: Iterable[ClaimedMessage]) -> None:
         """These are not ours any more: written, lost, or left to their lease."""
         for message in messages:
-            if self._flights.pop(message.lease, None) and is_suspect(message):
+            if self._flights.pop(message.lease, None) is None:
+                continue
+            if message.ordering_key is not None:
+                self._let_go((message.destination, message.ordering_key))
+            if is_suspect(message):
                 self._suspects -= 1
                 self.on_suspect_gone()
         self.on_change()
+
+    def _let_go(self, lane: tuple[str, str]) -> None:
+        self._held[lane] -= 1
+        if not self._held[lane]:
+            del self._held[lane]
+
+    def lanes(self, destination: str) -> set[str]:
+        """The ordering keys of which this worker holds something."""
+        return {key for name, key in self._held if name == destination}
+
+    def runs(self) -> list[Run]:
+        """All runs of which something is held."""
+        return _distinct(self._flights.values())
+
+    def runs_of(self, messages: Iterable[ClaimedMessage]) -> list[Run]:
+        """The runs that these belong to."""
+        found = (self._flights.get(message.lease) for message in messages)
+        return _distinct(flight for flight in found if flight is not None)
+
+    def ordered(self, destination: str) -> int:
+        """Slots of the destination that publish an ordered message."""
+        return self._publishing_ordered[destination]
+
+    def unordered(self, destination: str) -> int:
+        """Slots of the destination that publish any other."""
+        return self._publishing[destination] - self._publishing_ordered[destination]
 
     def free(
         self,
@@ -205,19 +285,5 @@ class InFlight:
         }
 
 
-def share(total: int, wants: Mapping[str, int]) -> dict[str, int]:
-    """Split ``total`` so that nobody gets more than wanted and the small ones are served first.
-
-    Max-min fairness: whoever wants less than an equal part leaves the rest to the others. What
-    does not divide goes to those that come first in ``wants``.
-    """
-    left = max(total, 0)
-    shares: dict[str, int] = {}
-    waiting = sorted((name for name, want in wants.items() if want > 0), key=wants.__getitem__)
-    while waiting and wants[waiting[0]] <= left // len(waiting):
-        name = waiting.pop(0)
-        shares[name] = wants[name]
-        left -= wants[name]
-    for position, name in enumerate(name for name in wants if name in waiting):
-        shares[name] = left // len(waiting) + (position < left % len(waiting))
-    return {name: part for name, part in shares.items() if part}
+def _distinct(flights: Iterable[Flight]) -> list[Run]:
+    return list({id(flight.run): flight.run for flight in flights if flight.run}.values())

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pgoutbox.destinations.destination import Destination
     from pgoutbox.dispatch.flight import Flight, InFlight
     from pgoutbox.events import Event
+    from pgoutbox.message import ClaimedMessage
 
 WATCH_SECONDS = 0.1
 """How precisely a publish timeout is kept."""
@@ -49,6 +50,8 @@ class Keeper:
         self._interval = interval
         self._on_hung = on_hung
         """Called when no slot of a destination is left that does not hang."""
+        self.on_lost: Callable[[Sequence[ClaimedMessage]], object] = lambda _: None
+        """Called with what is somebody else's by now, before it is released."""
         self.margin = min(FENCE_MARGIN, lease / 10)
 
     async def renew_forever(self) -> None:
@@ -84,6 +87,7 @@ class Keeper:
         if lost:
             for flight in lost:
                 flight.abandon()
+            self.on_lost([flight.message for flight in lost])
             self._in_flight.release(flight.message for flight in lost)
             self._emit(LeaseLost([flight.message for flight in lost]))
 
@@ -110,7 +114,8 @@ class Keeper:
         unconfirmed = [
             flight
             for flight in self._in_flight
-            if flight.publishing
+            if flight.task is not None
+            and flight.publishing
             and flight.verdict is None
             and flight.lease_ends - self.margin <= now
         ]

@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.backoff import Backoff
-from pgoutbox.dispatch.careful import claim_carefully, is_about_rows
-from pgoutbox.dispatch.claim import ClaimedBatch, claim, reclaim
+from pgoutbox.dispatch.claimer import Claimer
 from pgoutbox.dispatch.deliver import Deliverer
 from pgoutbox.dispatch.finalizer import Finalizer
 from pgoutbox.dispatch.flight import InFlight
 from pgoutbox.dispatch.keeper import Keeper
+from pgoutbox.dispatch.scan import SWEEP_SECONDS
 from pgoutbox.dispatch.tally import DrainCount, Tally
-from pgoutbox.events import Claimed, DatabaseFailed, DatabaseRecovered, DestinationStopped
+from pgoutbox.events import DatabaseFailed, DatabaseRecovered, DestinationStopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from pgoutbox.dispatch.finalize_statements import Mode
     from pgoutbox.dispatch.wakeup import Wakeup
     from pgoutbox.events import Event
-    from pgoutbox.message import ClaimedMessage
 
 MAX_CLAIM = 500
 CLAIM_STEP = 25
@@ -50,6 +48,8 @@ class DispatchOptions:
     reap_interval: float = 10.0
     heartbeat_interval: float = 10.0
     prune_interval: float = 60.0
+    sweep_interval: float = SWEEP_SECONDS
+    """How late a message may be noticed whose transaction took longer than ten seconds."""
     retention: timedelta = timedelta(days=7)
     retention_mode: Mode = "keep"
     retry_unclassified: bool = False
@@ -91,15 +91,23 @@ class Dispatcher:
         self.deliverer = Deliverer(
             destinations, self.in_flight, self.finalizer, self.emit, self._unclassified
         )
+        self.claimer = Claimer(
+            db,
+            self.deliverer,
+            options,
+            self.emit,
+            margin=self.keeper.margin,
+            stopping=lambda: self.stop is not None,
+        )
+        self.deliverer.margin = self.keeper.margin
+        self.finalizer.on_unwritten = self.deliverer.stop_lanes
+        self.keeper.on_lost = self.deliverer.stop_lanes
         self.stop: StopRequest | None = None
         self._wakeup = wakeup
         self._observe = emit
         self._stopping = asyncio.Event()
         self._failing_since: float | None = None
-        self._next_reclaim = 0.0
         self._drain_count: DrainCount | None = None
-        self._hungry: set[str] = set()
-        """Destinations that had more due than room when they were last asked for."""
         self._in_vain: set[str] = set()
         """Destinations that were asked since something was found, while others had no slot left."""
         self._claim_limit = MAX_CLAIM
@@ -158,10 +166,11 @@ class Dispatcher:
             self._claim_limit = min(self._claim_limit + CLAIM_STEP, MAX_CLAIM)
             if not (full or asked or self.stop):
                 await self._wakeup.wait()
+                self.claimer.woken()
 
     def _slot_freed(self) -> None:
         self.in_flight.changed.set()
-        if self._hungry:
+        if self.claimer.wanting():
             self._wakeup.nudge()
 
     def _slots(self) -> dict[str, int]:
@@ -170,7 +179,7 @@ class Dispatcher:
 
     def _reclaim_soon(self) -> None:
         """The suspect is gone: the next one may be tried."""
-        self._next_reclaim = 0.0
+        self.claimer.reclaim_soon()
         self._wakeup.nudge()
 
     async def _room(self) -> None:
@@ -185,85 +194,26 @@ class Dispatcher:
             return
 
     async def _claim(self, slots: dict[str, int]) -> bool:
-        """Both branches; True when there may be more than the slots had room for."""
-        taken = await self._reclaim(slots) if time.monotonic() >= self._next_reclaim else 0
-        if self.stop is not None:
-            return False
-        sent = time.monotonic()
-        messages = await self._claim_ready(slots)
-        self._begin(messages, 0, sent)
-        self._wakeup.found(taken + len(messages))
-        brought = Counter(message.destination for message in messages)
-        for name, room in slots.items():
-            (self._hungry.add if brought[name] >= room else self._hungry.discard)(name)
-        if taken or messages:
+        """One turn; True when there may be more than the slots had room for."""
+        asked = set(slots)
+        count, more = await self.claimer.turn(slots)
+        self._wakeup.found(count)
+        if count or more:
             self._in_vain.clear()
-            return messages.cut or not self._hungry.isdisjoint(slots)
-        return self._others_wait(slots)
+            return more
+        return self._others_wait(asked)
 
-    async def _claim_ready(self, slots: Mapping[str, int]) -> ClaimedBatch:
-        owner, lease = self.options.owner, self.options.lease
-        try:
-            return await claim(self.db, owner=owner, lease=lease, slots=slots)
-        except DATABASE_ERRORS as error:
-            if not is_about_rows(error):
-                raise
-        return await claim_carefully(self.db, owner=owner, lease=lease, slots=slots, emit=self.emit)
-
-    def _others_wait(self, slots: Mapping[str, int]) -> bool:
+    def _others_wait(self, asked: set[str]) -> bool:
         """After a claim in vain: whether there are destinations that had no slot to ask with.
 
         With fewer slots than destinations a due message would otherwise wait for a poll per turn.
         """
-        self._in_vain.update(slots)
+        self._in_vain.update(asked)
         wants = self.in_flight.wants(self.destinations, time.monotonic())
         if any(want > 0 and name not in self._in_vain for name, want in wants.items()):
             return True
         self._in_vain.clear()
         return False
-
-    async def _reclaim(self, slots: dict[str, int]) -> int:
-        self._next_reclaim = time.monotonic() + self.options.reclaim_interval
-        limits = {name: self.destinations[name].policy.max_attempts for name in slots}
-        sent = time.monotonic()
-        try:
-            messages = await reclaim(
-                self.db,
-                owner=self.options.owner,
-                lease=self.options.lease,
-                slots={name: (free, limits[name]) for name, free in slots.items()},
-                suspect_allowed=not self.in_flight.suspect,
-                held=self.in_flight.ids,
-            )
-        except DATABASE_ERRORS as error:
-            if not is_about_rows(error):
-                raise
-            # An expired row that cannot be taken must not keep the others from being claimed.
-            self.emit(DatabaseFailed.because("reclaim", error))
-            return 0
-        self._begin(messages, len(messages), sent)
-        for message in messages:
-            slots[message.destination] = max(slots[message.destination] - 1, 0)
-        if messages:
-            self._next_reclaim = sent
-        return len(messages)
-
-    def _begin(self, messages: list[ClaimedMessage], reclaimed: int, sent: float) -> None:
-        if not messages:
-            return
-        now = time.monotonic()
-        self.emit(Claimed(messages, reclaimed, now - sent))
-        # The lease is counted from before the claim was sent: its own clock started no earlier.
-        lease_ends = sent + self.options.lease
-        # An answer may be so late that others may take the messages before they are published.
-        in_time = lease_ends - self.keeper.margin > now
-        startable: list[ClaimedMessage] = []
-        late: list[ClaimedMessage] = []
-        for message in messages:
-            stopped = self.stop is not None or self.destinations[message.destination].stopped
-            (startable if in_time and not stopped else late).append(message)
-        self.deliverer.start(startable, lease_ends)
-        self.deliverer.hand_back(late, lease_ends)
 
     def _failed(self, error: Exception) -> None:
         # Perhaps it asked for more than gets through in time.

@@ -101,6 +101,7 @@ class Rounds:
             self._dispatcher.db,
             {name: destination.policy.max_attempts for name, destination in destinations.items()},
             self._dispatcher.in_flight.ids,
+            [name for name, each in destinations.items() if each.policy.dead_head == "skip"],
         )
         if counts:
             self._dispatcher.emit(Reaped(dict(counts)))

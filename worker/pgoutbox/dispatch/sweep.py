@@ -7,35 +7,70 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pgoutbox.dispatch.arrays import bigints
+from pgoutbox.dispatch.arrays import bigints, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from pgoutbox.database.pool import Database
 
 # Index outbox_leased, only destinations of this worker: another's limit of attempts is not ours
 # to judge. SKIP LOCKED: a row that is just being finalized or renewed is not expired after all.
-# The version goes up, so that its late owner can tell that it was taken away.
+# The version goes up, so that its late owner can tell that it was taken away. Of a lane only the
+# head is buried; what was claimed together with it never began, and goes back with its attempt.
 REAP = b"""
 WITH served AS MATERIALIZED (
     SELECT *
-      FROM unnest(%(destinations)s::text[], %(max_attempts)s::integer[])
-           AS s (destination, max_attempts)
+      FROM unnest(%(destinations)s::text[], %(max_attempts)s::integer[], %(skips)s::boolean[])
+           AS s (destination, max_attempts, skip)
 ), spent AS MATERIALIZED (
-    SELECT expired.id
+    SELECT expired.id, expired.destination, expired.ordering_key
       FROM served AS s
      CROSS JOIN LATERAL (
-        SELECT o.id
+        SELECT o.id, o.destination, o.ordering_key
           FROM outbox AS o
          WHERE o.destination = s.destination
            AND o.lease_until < now()
            AND o.status = 'processing'
            AND o.attempts >= s.max_attempts
            AND o.id <> ALL (%(held)s::bigint[])
+           AND (o.ordering_key IS NULL
+                OR NOT EXISTS (
+                    SELECT
+                      FROM outbox AS earlier
+                     WHERE earlier.destination = o.destination
+                       AND earlier.ordering_key = o.ordering_key
+                       AND earlier.ordering_key IS NOT NULL
+                       AND earlier.done_at IS NULL
+                       AND earlier.id < o.id))
          ORDER BY o.lease_until
          LIMIT 500
            FOR UPDATE SKIP LOCKED) AS expired
+), rest AS MATERIALIZED (
+    SELECT behind.id
+      FROM (SELECT * FROM spent WHERE ordering_key IS NOT NULL ORDER BY id) AS s
+     CROSS JOIN LATERAL (
+        SELECT o.id
+          FROM outbox AS o
+         WHERE o.destination = s.destination
+           AND o.ordering_key = s.ordering_key
+           AND o.id > s.id
+           AND o.ordering_key IS NOT NULL
+           AND o.done_at IS NULL
+           AND o.status = 'processing'
+           AND o.lease_until < now()
+           AND o.id <> ALL (%(held)s::bigint[])
+         ORDER BY o.ordering_key, o.id
+         LIMIT 100
+           FOR UPDATE SKIP LOCKED) AS behind
+), returned AS (
+    UPDATE outbox AS o
+       SET status        = 'pending',
+           lease_version = o.lease_version + 1,
+           lease_owner   = NULL,
+           lease_until   = NULL,
+           attempts      = greatest(o.attempts - 1, 0)
+     WHERE o.id = ANY (ARRAY (SELECT id FROM rest))
 )
 UPDATE outbox AS o
    SET status        = 'dead',
@@ -44,7 +79,10 @@ UPDATE outbox AS o
        lease_until   = NULL,
        available_at  = now(),
        pending_since = NULL,
-       done_at       = CASE WHEN o.ordering_key IS NULL THEN now() END,
+       done_at       = CASE WHEN o.ordering_key IS NULL
+                              OR o.destination = ANY (ARRAY (
+                                    SELECT destination FROM served WHERE skip))
+                            THEN now() END,
        last_error    = left(format(
            'the lease of %%s expired at attempt %%s: the worker was killed or hung, each time',
            o.lease_owner, o.attempts), 2000)
@@ -73,17 +111,21 @@ REAP_BATCH = 500
 
 
 async def reap(
-    db: Database, max_attempts: Mapping[str, int], held: Iterable[int] = ()
+    db: Database,
+    max_attempts: Mapping[str, int],
+    held: Iterable[int] = (),
+    skip: Collection[str] = (),
 ) -> Counter[str]:
     """Bury what expired at its limit, except ``held``; how many per destination.
 
-    `REAP_BATCH` of each at most.
+    `REAP_BATCH` of each at most. In the destinations of ``skip`` a dead message leaves its lane.
     """
     rows = await db.fetch(
         REAP,
         {
             "destinations": list(max_attempts),
             "max_attempts": list(max_attempts.values()),
+            "skips": plain([name in skip for name in max_attempts]),
             "held": bigints(held),
         },
     )

@@ -1,0 +1,81 @@
+"""Messages with one ordering key are published in commit order, one at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pgoutbox
+import pytest
+from pgoutbox.errors import RetryableError
+from tests.support.dispatching import Scripted, dispatching, to
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import psycopg
+    from pgoutbox.message import ClaimedMessage
+
+pytestmark = pytest.mark.postgres
+
+
+def enqueue(conn: psycopg.Connection[Any], key: str | None, count: int) -> None:
+    pgoutbox.enqueue_many(
+        conn,
+        [
+            pgoutbox.Message(
+                aggregate_type="order",
+                aggregate_id=str(number),
+                event_type="created",
+                payload={"n": number},
+                ordering_key=key,
+            )
+            for number in range(count)
+        ],
+        allow_autocommit=True,
+    )
+
+
+async def test_a_lane_is_published_in_order_and_one_message_at_a_time(
+    dsn: str, conn: psycopg.Connection[Any]
+) -> None:
+    enqueue(conn, "a", 120)
+    publisher = Scripted()
+    async with dispatching(dsn, to(publisher)) as running:
+        await running.events.finished(120)
+    assert publisher.most == 1
+    assert [m.aggregate_id for m in publisher.taken] == [str(n) for n in range(120)]
+
+
+async def test_lanes_are_published_side_by_side(dsn: str, conn: psycopg.Connection[Any]) -> None:
+    for number in range(5):
+        enqueue(conn, f"lane {number}", 20)
+    publisher = Scripted()
+    async with dispatching(dsn, to(publisher)) as running:
+        await running.events.finished(100)
+    assert publisher.most > 1
+    for number in range(5):
+        lane = [m.aggregate_id for m in publisher.taken if m.ordering_key == f"lane {number}"]
+        assert lane == [str(n) for n in range(20)]
+
+
+async def test_a_lane_stops_at_a_failure_and_begins_again_there(
+    dsn: str, conn: psycopg.Connection[Any]
+) -> None:
+    enqueue(conn, "a", 10)
+    failed: list[str] = []
+
+    async def fail_once(message: ClaimedMessage) -> None:
+        if message.aggregate_id == "4" and not failed:
+            failed.append(message.aggregate_id)
+            raise RetryableError("busy")
+
+    publisher = Scripted(fail_once)
+    async with dispatching(dsn, to(publisher)) as running:
+        await running.events.until(
+            lambda: (
+                conn.execute("SELECT bool_and(status = 'done') FROM outbox").fetchone() == (True,)
+            )
+        )
+    assert [m.aggregate_id for m in publisher.taken] == [str(n) for n in range(10)]
+    attempts = {m.aggregate_id: m.attempts for m in publisher.taken}
+    assert attempts == {str(n): 2 if n == 4 else 1 for n in range(10)}

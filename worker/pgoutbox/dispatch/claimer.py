@@ -1,0 +1,315 @@
+"""One turn of claiming: what may be claimed now, from which branch, and what comes of it.
+
+Three branches: expired leases, now and then; unordered messages; lanes. A destination's slots
+belong to unordered and ordered messages alike. Where both have more than there is room for, each
+gets half.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pgoutbox.database.pool import DATABASE_ERRORS
+from pgoutbox.dispatch.careful import claim_carefully, is_about_rows, postpone_head
+from pgoutbox.dispatch.claim import ClaimedBatch, claim
+from pgoutbox.dispatch.lanes import Asked, Runs, claim_runs
+from pgoutbox.dispatch.reclaim import reclaim, reclaim_heads
+from pgoutbox.dispatch.scan import FRESH, LaneScan, ReadyScan
+from pgoutbox.events import Claimed, DatabaseFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from pgoutbox.database.pool import Database
+    from pgoutbox.dispatch.deliver import Deliverer
+    from pgoutbox.dispatch.loop import DispatchOptions
+    from pgoutbox.events import Event
+    from pgoutbox.message import ClaimedMessage
+
+QUIET_SECONDS = 0.01
+"""How long a claim that found no unordered message is not repeated while lanes keep it busy."""
+
+
+@dataclass(slots=True)
+class Scans:
+    """What is remembered of one destination from claim to claim."""
+
+    ready: ReadyScan
+    lanes: LaneScan
+    ready_hungry: bool = False
+    """There were more unordered messages due than room when it was last asked."""
+    lanes_hungry: bool = False
+    looked: bool = False
+    """Due messages with an ordering key were seen since its lanes were last asked."""
+    parity: int = 0
+    """Who gets the odd slot."""
+
+    @property
+    def hungry(self) -> bool:
+        """More is due than there was room for."""
+        return self.ready_hungry or self.lanes_hungry
+
+
+class Claimer:
+    """Claims for all destinations and hands what it got to the deliverer."""
+
+    def __init__(
+        self,
+        db: Database,
+        deliverer: Deliverer,
+        options: DispatchOptions,
+        emit: Callable[[Event], None],
+        *,
+        margin: float,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._db = db
+        self._deliverer = deliverer
+        self._destinations = deliverer.destinations
+        self._in_flight = deliverer.in_flight
+        self._options = options
+        self._emit = emit
+        self._margin = margin
+        """Nothing is begun so many seconds before its lease ends."""
+        self._stopping = stopping
+        self._next_reclaim = 0.0
+        self._quiet_until = 0.0
+        self._scans = {
+            name: Scans(ReadyScan(options.sweep_interval), LaneScan(options.sweep_interval))
+            for name in self._destinations
+        }
+
+    def wanting(self) -> bool:
+        """Whether a free slot is reason enough for a claim."""
+        return any(scans.hungry or bool(scans.lanes.hot) for scans in self._scans.values())
+
+    def reclaim_soon(self) -> None:
+        """Do not wait for the interval."""
+        self._next_reclaim = 0.0
+
+    def woken(self) -> None:
+        """Something may have been committed since the last claim."""
+        self._quiet_until = 0.0
+
+    async def turn(self, slots: dict[str, int]) -> tuple[int, bool]:
+        """All branches that are due, with so many free slots. Messages, and whether to go on."""
+        asked = list(slots)
+        total = 0
+        if time.monotonic() >= self._next_reclaim:
+            total += await self._reclaim(slots)
+        if self._stopping():
+            return total, False
+        claimed, cut = await self._claim_ready(slots)
+        total += claimed
+        for name in asked:
+            if self._stopping():
+                break
+            if slots[name] and self._lanes_wanted(name):
+                total += await self._claim_lanes(name, slots)
+        return total, cut or any(self._unfinished(name) for name in asked)
+
+    def _unfinished(self, name: str) -> bool:
+        scans = self._scans[name]
+        return scans.hungry or scans.lanes.walking
+
+    async def _claim_ready(self, slots: dict[str, int]) -> tuple[int, bool]:
+        now = time.monotonic()
+        if now < self._quiet_until:
+            return 0, False
+        rooms = {name: room for name in slots if (room := self._ready_room(name, slots[name]))}
+        if not rooms:
+            return 0, False
+        batch = await self._ask_ready(rooms, now)
+        self._begin(batch, 0, now)
+        brought = Counter(message.destination for message in batch)
+        for name, room in rooms.items():
+            scans = self._scans[name]
+            scans.ready_hungry = room <= brought[name]
+            scans.ready.brought(batch.last.get(name), full=scans.ready_hungry or batch.cut)
+            scans.looked = scans.looked or name in batch.ordered
+            slots[name] -= brought[name]
+        if not batch:
+            self._quiet_until = time.monotonic() + QUIET_SECONDS
+        return len(batch), batch.cut
+
+    async def _ask_ready(self, rooms: dict[str, int], now: float) -> ClaimedBatch:
+        owner, lease = self._options.owner, self._options.lease
+        starts = {name: self._scans[name].ready.start(now) for name in rooms}
+        try:
+            return await claim(self._db, owner=owner, lease=lease, slots=rooms, starts=starts)
+        except DATABASE_ERRORS as error:
+            if not is_about_rows(error):
+                raise
+        return await claim_carefully(
+            self._db, owner=owner, lease=lease, slots=rooms, emit=self._emit
+        )
+
+    def _ready_room(self, name: str, free: int) -> int:
+        if not self._lanes_wanted(name):
+            self._scans[name].lanes_hungry = False
+            return free
+        part = self._half(name, self._scans[name].parity)
+        return max(0, min(free, part - self._in_flight.unordered(name)))
+
+    def _lanes_room(self, name: str, free: int) -> int:
+        if not self._scans[name].ready_hungry:
+            return free
+        part = self._half(name, 1 - self._scans[name].parity)
+        return max(0, min(free, part - self._in_flight.ordered(name)))
+
+    def _half(self, name: str, odd: int) -> int:
+        slots = min(self._destinations[name].concurrency, self._options.max_in_flight)
+        return (slots + odd) // 2
+
+    def _lanes_wanted(self, name: str) -> bool:
+        scans = self._scans[name]
+        if scans.looked or scans.lanes.walking:
+            return True
+        return bool(scans.lanes.tries(self._in_flight.lanes(name), 1))
+
+    async def _claim_lanes(self, name: str, slots: dict[str, int]) -> int:
+        scans = self._scans[name]
+        room = self._lanes_room(name, slots[name])
+        scans.parity = 1 - scans.parity
+        if room == 0:
+            scans.lanes_hungry = True
+            return 0
+        sent = time.monotonic()
+        fresh, scans.looked = scans.looked, False
+        if fresh:
+            scans.lanes.begin(sent)
+        asked = self._asked(name, room, slots, fresh=fresh)
+        runs = await self._ask_lanes(scans.lanes, asked)
+        if runs is None:
+            return 0
+        self._remember(scans, asked, runs)
+        self._begin_runs(runs, sent)
+        slots[name] -= len(runs.lanes)
+        return len(runs.messages)
+
+    def _asked(self, name: str, room: int, slots: Mapping[str, int], *, fresh: bool) -> Asked:
+        lanes = self._scans[name].lanes
+        now = time.monotonic()
+        held = self._in_flight.lanes(name)
+        # Of the worker's whole room, what nobody else may need now.
+        spare = self._options.max_in_flight - len(self._in_flight) - sum(slots.values())
+        asked = Asked(
+            name,
+            lanes=room,
+            rows=room + max(spare, 0),
+            run=1 if lanes.careful else self._deliverer.runs[name].rows,
+            cursor=lanes.cursor,
+            steps=lanes.steps if lanes.walking else 0,
+        )
+        if lanes.careful:
+            return asked._replace(lanes=min(room, lanes.steps))
+        return asked._replace(
+            fresh=FRESH if fresh else 0,
+            hot={lane: lanes.head(lane, now) for lane in lanes.hot},
+            tried=lanes.tries(held, max(room // 2, 1) if lanes.walking else room),
+        )
+
+    async def _ask_lanes(self, scan: LaneScan, asked: Asked) -> Runs | None:
+        try:
+            runs = await claim_runs(
+                self._db, asked, owner=self._options.owner, lease=self._options.lease
+            )
+        except DATABASE_ERRORS as error:
+            if not is_about_rows(error):
+                raise
+            scan.begin(time.monotonic())
+            if scan.failed():
+                self._emit(DatabaseFailed.because(f"claim a message of {asked.destination}", error))
+                await postpone_head(self._db, asked.destination, asked.cursor, error)
+            return None
+        scan.worked()
+        return runs
+
+    def _remember(self, scans: Scans, asked: Asked, runs: Runs) -> None:
+        now = time.monotonic()
+        scans.lanes_hungry = len(runs.lanes) >= asked.lanes
+        scans.lanes.missed([lane for lane in asked.tried if lane not in runs.lanes])
+        for lane, messages in runs.lanes.items():
+            scans.lanes.took(lane, messages[0].id, len(messages), asked.run, now)
+        if asked.steps:
+            scans.lanes.walked(runs.cursor, found=bool(runs.lanes), ended=runs.ended, now=now)
+        elif runs.lanes:
+            scans.lanes.begin(now)
+
+    async def _reclaim(self, slots: dict[str, int]) -> int:
+        sent = time.monotonic()
+        self._next_reclaim = sent + self._options.reclaim_interval
+        total = 0
+        for branch in (reclaim, reclaim_heads):
+            if self._stopping():
+                break
+            total += await self._reclaim_by(branch, slots)
+        if total:
+            self._next_reclaim = sent
+        return total
+
+    async def _reclaim_by(
+        self, branch: Callable[..., Awaitable[list[ClaimedMessage]]], slots: dict[str, int]
+    ) -> int:
+        sent = time.monotonic()
+        limits = {name: self._destinations[name].policy.max_attempts for name in slots}
+        try:
+            messages = await branch(
+                self._db,
+                owner=self._options.owner,
+                lease=self._options.lease,
+                slots={name: (free, limits[name]) for name, free in slots.items()},
+                suspect_allowed=not self._in_flight.suspect,
+                held=self._in_flight.ids,
+            )
+        except DATABASE_ERRORS as error:
+            if not is_about_rows(error):
+                raise
+            # An expired row that cannot be taken must not keep the others from being claimed.
+            self._emit(DatabaseFailed.because("reclaim", error))
+            return 0
+        self._begin(messages, len(messages), sent)
+        for message in messages:
+            slots[message.destination] = max(slots[message.destination] - 1, 0)
+        return len(messages)
+
+    def _begin(self, messages: Sequence[ClaimedMessage], reclaimed: int, sent: float) -> None:
+        if not messages:
+            return
+        self._emit(Claimed(messages, reclaimed, time.monotonic() - sent))
+        lease_ends, in_time = self._lease(sent)
+        startable: list[ClaimedMessage] = []
+        late: list[ClaimedMessage] = []
+        for message in messages:
+            fit = in_time and self._startable(message.destination)
+            (startable if fit else late).append(message)
+        ordered = [[message] for message in startable if message.ordering_key is not None]
+        self._deliverer.start([m for m in startable if m.ordering_key is None], lease_ends)
+        self._deliverer.start_runs(ordered, lease_ends)
+        self._deliverer.hand_back(late, lease_ends)
+
+    def _begin_runs(self, runs: Runs, sent: float) -> None:
+        messages = runs.messages
+        if not messages:
+            return
+        self._emit(Claimed(messages, 0, time.monotonic() - sent))
+        lease_ends, in_time = self._lease(sent)
+        if in_time and self._startable(messages[0].destination):
+            self._deliverer.start_runs(runs.lanes.values(), lease_ends)
+        else:
+            self._deliverer.hand_back(messages, lease_ends)
+
+    def _lease(self, sent: float) -> tuple[float, bool]:
+        """When it ends, and whether that is late enough to begin anything.
+
+        Counted from before the claim was sent: its own clock started no earlier. An answer may be
+        so late that others may take the messages before they are published.
+        """
+        ends = sent + self._options.lease
+        return ends, ends - self._margin > time.monotonic()
+
+    def _startable(self, destination: str) -> bool:
+        return not (self._stopping() or self._destinations[destination].stopped)

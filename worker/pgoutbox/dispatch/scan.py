@@ -1,0 +1,185 @@
+"""Where the next claim of a destination begins. Pure: clock and findings come from outside.
+
+An index keeps an entry for every row that left it until vacuum may remove it, and with a held xmin
+horizon (a long report, an idle replication slot) it may not for hours. A claim that begins at the
+front then steps over all of them each time, so most claims begin further on: at the last row found
+while there is more than there was room for, or a few seconds ago. What became visible behind that
+point, because its transaction took long or a worker gave it back, is found by a sweep from the
+front, once in a while.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+RECENT_SECONDS = 10.0
+"""Transactions up to this long never wait for a sweep."""
+SWEEP_SECONDS = 1.0
+"""Default of the longest that anything behind the starting point waits."""
+
+
+class Place(NamedTuple):
+    """A place in the order of unordered messages: when due, in microseconds, and the row's id."""
+
+    microseconds: int
+    id: int
+
+
+class Start(NamedTuple):
+    """Where a claim begins: behind ``place``, or `RECENT_SECONDS` ago, or at the front."""
+
+    place: Place | None = None
+    recent: bool = False
+
+
+FRONT = Start()
+
+
+@dataclass(slots=True)
+class ReadyScan:
+    """The unordered messages of one destination."""
+
+    sweep_every: float = SWEEP_SECONDS
+    _place: Place | None = None
+    """The last row that was found, while there may be more behind it."""
+    _swept_at: float = float("-inf")
+
+    def start(self, now: float) -> Start:
+        """Where the claim that is about to be sent begins."""
+        if now - self._swept_at >= self.sweep_every:
+            self._swept_at = now
+            return FRONT
+        return Start(self._place, recent=self._place is None)
+
+    def brought(self, last: Place | None, *, full: bool) -> None:
+        """``last``: the last row that it took; ``full``: there may be more behind that."""
+        self._place = last if full else None
+
+
+MAX_RUN = 50
+FIRST_RUN = 10
+RUN_SECONDS = 0.05
+"""What one run may take: whoever shares the worker with its lane waits no longer for a slot."""
+WEIGHT = 0.2
+
+
+@dataclass(slots=True)
+class RunLength:
+    """How many messages of one lane are claimed together, by how long their publishes take.
+
+    A run is held by one worker from its claim to its last finalize, and costs one claim. So it is
+    long where publishes are quick, and a single message where they are slow.
+    """
+
+    _seconds: float | None = None
+
+    def observe(self, seconds: float) -> None:
+        """One publish of an ordered message took so long."""
+        before = seconds if self._seconds is None else self._seconds
+        self._seconds = before + WEIGHT * (seconds - before)
+
+    @property
+    def rows(self) -> int:
+        """From 1 to `MAX_RUN`."""
+        if self._seconds is None:
+            return FIRST_RUN
+        if self._seconds * MAX_RUN <= RUN_SECONDS:
+            return MAX_RUN
+        return max(int(RUN_SECONDS / self._seconds), 1)
+
+
+MAX_STEPS = 500
+"""Lanes that one claim looks at, at most; some microseconds each."""
+FRESH = 100
+"""Newly due messages whose lanes one claim looks at."""
+MAX_HOT = 64
+PACE = 20
+"""A walk round all lanes that found nothing is repeated after this many times what it took."""
+
+
+class Hot(NamedTuple):
+    """A lane that had more than one run."""
+
+    head: int
+    """The row that was its head at the last claim."""
+    seen_at: float
+
+
+@dataclass(slots=True)
+class LaneScan:
+    """The lanes of one destination: a walk in circles, with shortcuts to new and to hot lanes."""
+
+    sweep_every: float = SWEEP_SECONDS
+    cursor: str = ""
+    """The last key that was looked at, whether or not its lane could be claimed."""
+    walking: bool = False
+    """The present circle has not come round since something was found."""
+    steps: int = MAX_STEPS
+    hot: dict[str, Hot] = field(default_factory=dict)
+    _from: str = ""
+    _began: float = 0.0
+    _wrapped: bool = False
+    _rest_until: float = float("-inf")
+
+    @property
+    def careful(self) -> bool:
+        """A claim failed for something in a row: few lanes at a time, and one message of each."""
+        return self.steps < MAX_STEPS
+
+    def begin(self, now: float) -> None:
+        """Something may be due: walk round once, unless that was done in vain just now."""
+        if not self.walking and now >= self._rest_until:
+            self._start(now)
+
+    def _start(self, now: float) -> None:
+        self.walking = True
+        self._from = self.cursor
+        self._began = now
+        self._wrapped = False
+
+    def walked(self, cursor: str, *, found: bool, ended: bool, now: float) -> None:
+        """A claim looked at the lanes up to ``cursor``; ``ended``: there are none behind it."""
+        came_round = self._wrapped and cursor.encode() >= self._from.encode()
+        self.cursor = cursor
+        if ended:
+            came_round = came_round or self._wrapped or not self._from
+            self._wrapped = True
+            self.cursor = ""
+        if found:
+            self._start(now)
+        elif came_round:
+            self.walking = False
+            self._rest_until = now + max(self.sweep_every, PACE * (now - self._began))
+
+    def took(self, lane: str, head: int, count: int, run: int, now: float) -> None:
+        """A run of ``count`` was claimed where ``run`` were asked for."""
+        self.hot.pop(lane, None)
+        if count >= run:
+            self.hot[lane] = Hot(head, now)
+            if len(self.hot) > MAX_HOT:
+                del self.hot[next(iter(self.hot))]
+
+    def tries(self, held: set[str], limit: int) -> list[str]:
+        """Hot lanes that this worker holds nothing of, those that waited longest first."""
+        return [lane for lane in self.hot if lane not in held][:limit]
+
+    def missed(self, lanes: list[str]) -> None:
+        """These were tried and could not be claimed: somebody else's, or empty, or waiting."""
+        for lane in lanes:
+            self.hot.pop(lane, None)
+
+    def head(self, lane: str, now: float) -> int:
+        """The row from which on to look for the lane's head; 0 once that is too long ago."""
+        hot = self.hot[lane]
+        return hot.head if now - hot.seen_at < self.sweep_every else 0
+
+    def failed(self) -> bool:
+        """The claim met a row that cannot be claimed. True: it is the head of the next lane."""
+        alone = self.steps == 1
+        self.steps = max(self.steps // 8, 1)
+        return alone
+
+    def worked(self) -> None:
+        """The claim met no such row."""
+        self.steps = min(self.steps * 2, MAX_STEPS)
