@@ -1,0 +1,400 @@
+"""The oracle itself: histories made by hand, most of which it must refuse."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.support.order_oracle import TAKEN, Publish
+from tests.support.order_tales import LEASE, Tale, good_tales
+
+
+@pytest.fixture
+def tale() -> Tale:
+    return Tale()
+
+
+def one_after_the_other(tale: Tale, *messages: str, owner: str = "a") -> None:
+    for message in messages:
+        tale.claims(owner, message)
+        tale.publishes_it(owner, message)
+        tale.finishes(message)
+
+
+def test_a_lane_that_is_published_in_its_order_is_accepted(tale: Tale) -> None:
+    tale.commit("m1", "m2")
+    tale.commit("m3")
+    tale.claims("a", "m1", "m2")
+    tale.publishes_it("a", "m1")
+    tale.publishes_it("a", "m2", "RetryableError")
+    tale.finishes("m1")
+    tale.gives_back("m2")
+    tale.claims("b", "m2", "m3")
+    tale.publishes_it("b", "m2")
+    tale.publishes_it("b", "m3")
+    tale.finishes("m2", "m3")
+    assert tale.problems == []
+
+
+def test_unordered_messages_may_be_published_in_any_order_and_at_once(tale: Tale) -> None:
+    tale.commit("m1", "m2", "m3", lane=None)
+    tale.claims("b", "m3")
+    tale.claims("a", "m1", "m2")
+    for owner, message in (("b", "m3"), ("a", "m2"), ("a", "m1")):
+        tale.calls(owner, message, 5.0, 6.0)
+    tale.tick(5.0)
+    tale.finishes("m3", "m1", "m2")
+    assert tale.problems == []
+
+
+def test_a_message_that_was_rolled_back_must_not_be_published(tale: Tale) -> None:
+    tale.publishes.append(Publish("m1", 1, "a", 1.0, 2.0, TAKEN))
+    assert tale.refused("never committed")
+
+
+@pytest.mark.parametrize("lane", [None, "k"])
+def test_a_message_must_not_stay_behind(tale: Tale, lane: str | None) -> None:
+    tale.commit("m1", lane=lane)
+    assert tale.refused("still pending")
+
+
+def test_a_committed_message_must_be_in_the_table(tale: Tale) -> None:
+    tale.commit("m1")
+    tale.changes.clear()
+    assert tale.refused("not in the table")
+
+
+def test_a_message_that_is_done_must_have_been_published(tale: Tale) -> None:
+    tale.commit("m1")
+    tale.claims("a", "m1")
+    tale.publishes_it("a", "m1", "cut off")
+    tale.finishes("m1")
+    assert tale.refused("never published")
+
+
+def test_only_what_comes_after_a_dead_head_may_stay_behind(tale: Tale) -> None:
+    tale.commit("m1", "m2", "m3")
+    tale.claims("a", "m1")
+    tale.publishes_it("a", "m1", "PermanentError")
+    tale.buries("m1")
+    assert tale.problems == []
+    tale.commit("x1", "x2", "x3", lane="x")
+    tale.buries("x2")
+    assert tale.refused("x1 of lane x is still pending")
+
+
+def test_nothing_must_stay_behind_a_dead_message_that_was_skipped(tale: Tale) -> None:
+    tale.commit("m1", "m2")
+    tale.claims("a", "m1")
+    tale.publishes_it("a", "m1", "PermanentError")
+    tale.buries("m1", skipped=True)
+    assert tale.refused("m2 of lane k is still pending")
+
+
+def test_a_lane_may_go_on_after_a_dead_message_that_was_skipped(tale: Tale) -> None:
+    tale.commit("m1", "m2")
+    tale.claims("a", "m1")
+    tale.publishes_it("a", "m1", "PermanentError")
+    tale.buries("m1", skipped=True)
+    one_after_the_other(tale, "m2")
+    assert tale.problems == []
+
+
+def test_nothing_must_be_published_after_a_dead_head(tale: Tale) -> None:
+    tale.commit("m1", "m2")
+    tale.claims("a", "m1")
+    tale.publishes_it("a", "m1", "PermanentError")
+    tale.buries("m1")
+    tale.publishes_it("a", "m2", "RetryableError")
+    assert tale.refused("before m1 was settled")
+
+
+def test_a_skipped_message_must_not_be_overtaken_while_it_is_still_published(tale: Tale) -> None:
+    tale.commit("m1", "m2")
+    tale.claims("a", "m1")
+    tale.calls("a", "m1", 3.0, 20.0, "PermanentError")
+    tale.buries("m1", skipped=True)
+    one_after_the_other(tale, "m2", owner="b")
+    assert any("before m1 was settled" in problem for problem in tale.problems)
+
+
+def test_ids_of_a_lane_must_follow_its_commits(tale: Tale) -> None:
+    tale.commit("m1")
+    tale.commit("m2")
+    one_after_the_other(tale, "m1", "m2")
+    first, second = tale.enqueued
+    tale.enqueued = [first._replace(row=2), second._replace(row=1)]
+    assert tale.refused("has the higher id")
+
+
+def test_ids_of_a_lane_must_follow_the_order_within_a_transaction(tale: Tale) -> None:
+    tale.commit("m1", "m2")
+    one_after_the_other(tale, "m1", "m2")
+    first, second = tale.enqueued
+    tale.enqueued = [first._replace(row=2), second._replace(row=1)]
+    assert tale.refused("has the higher id")
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_later_message_must_not_succeed_first(tale: Tale, *, together: bool) -> None:
+    if together:
+        tale.commit("m1", "m2")
+    else:
+        tale.commit("m1")
+        tale.commit("m2")
+    tale.claims("a", "m1", "m2")
+    tale.publishes_it("a", "m2")
+    tale.publishes_it("a", "m1")
+    tale.finishes("m1", "m2")
+    assert "lane k: m2 was published before m1" in tale.problems
+    assert any("before m1 was settled" in problem for problem in tale.problems)
+
+
+def test_commits_whose_order_is_not_known_may_be_published_either_way(tale: Tale) -> None:
+    tale.commit("m1")
+    tale.commit("m2")
+    first, second = tale.enqueued
+    tale.enqueued = [
+        first._replace(earliest=0.0, latest=3.0),
+        second._replace(earliest=2.0, latest=5.0),
+    ]
+    for owner, message in (("a", "m2"), ("a", "m1")):
+        tale.changes.append(tale.last(message)._replace(status="done", left_lane=True))
+        tale.publishes_it(owner, message)
+    assert not any("published before" in problem for problem in tale.problems)
+    assert not any("settled" in problem for problem in tale.problems)
+
+
+def test_a_success_counts_though_its_lease_was_taken_over_afterwards(tale: Tale) -> None:
+    tale.commit("m1", "m2")
+    tale.claims("a", "m1", "m2")
+    tale.publishes_it("a", "m2")
+    tale.tick(LEASE)
+    tale.claims("b", "m1", "m2")
+    tale.publishes_it("b", "m1")
+    tale.publishes_it("b", "m2")
+    tale.finishes("m1", "m2")
+    assert "lane k: m2 was published before m1" in tale.problems
+
+
+def test_a_failed_publish_must_not_come_before_its_turn_either(tale: Tale) -> None:
+    tale.commit("m1", "m2")
+    tale.claims("a", "m1", "m2")
+    tale.publishes_it("a", "m2", "RetryableError")
+    tale.publishes_it("a", "m1")
+    tale.publishes_it("a", "m2")
+    tale.finishes("m1", "m2")
+    assert tale.refused("m2 was published (RetryableError) by a")
+
+
+def test_a_later_message_must_wait_until_the_one_before_it_has_ended(tale: Tale) -> None:
+    tale.commit("m1", "m2")
+    tale.claims("a", "m1", "m2")
+    tale.calls("a", "m1", 3.0, 5.0)
+    tale.calls("a", "m2", 4.0, 6.0)
+    tale.tick(5.0)
+    tale.finishes("m1", "m2")
+    assert any("under a lease that nobody had taken over" in one for one in tale.problems)
+
+
+def test_a_success_that_was_never_written_frees_nobody(tale: Tale) -> None:
+    tale.commit("m1", "m2")
+    tale.claims("a", "m1", "m2")
+    tale.publishes_it("a", "m1")
+    tale.tick(LEASE)
+    tale.claims("b", "m1")
+    tale.gives_back("m2")
+    tale.claims("c", "m2")
+    tale.publishes_it("c", "m2")
+    tale.publishes_it("b", "m1")
+    tale.finishes("m1", "m2")
+    assert any("before m1 was settled" in problem for problem in tale.problems)
+
+
+def overtaken(tale: Tale) -> None:
+    """A stalled worker's lease runs out in its publish, and another one does its work."""
+    tale.commit("m1", "m2")
+    tale.claims("a", "m1", "m2")
+    tale.calls("a", "m1", 3.0, 40.0)
+    tale.tick(LEASE)
+    tale.becomes("m1", "m2", owner="b", version=2)
+    tale.changes[-1] = tale.changes[-1]._replace(
+        owner=None, lease_until=None, status="pending", attempts=0
+    )
+    tale.publishes_it("b", "m1")
+    tale.finishes("m1")
+    one_after_the_other(tale, "m2", owner="b")
+
+
+def test_a_publish_that_outlives_its_lease_is_counted_and_not_refused(tale: Tale) -> None:
+    overtaken(tale)
+    assert tale.problems == []
+    # The stalled one ran beside both of the other's.
+    assert tale.counts["overlaps after a lease ran out"] == 2
+    assert tale.counts["leases taken over after they ran out"] == 2
+    assert tale.counts["repeats"] == 1
+
+
+def test_the_same_overlap_is_refused_where_the_lease_had_not_run_out(tale: Tale) -> None:
+    tale.commit("m1", "m2")
+    tale.claims("a", "m1")
+    tale.calls("a", "m1", 3.0, 40.0)
+    tale.finishes("m1")
+    one_after_the_other(tale, "m2", owner="b")
+    assert any("under a lease that nobody had taken over" in one for one in tale.problems)
+
+
+def test_the_same_overlap_is_refused_where_the_lease_ran_out_only_later(tale: Tale) -> None:
+    tale.commit("m1")
+    tale.claims("a", "m1")
+    tale.calls("a", "m1", 3.0, 40.0)
+    tale.calls("b", "m1", 4.0, 5.0)
+    tale.tick(LEASE)
+    one_after_the_other(tale, "m1", owner="b")
+    assert tale.refused("under a lease that nobody had taken over")
+
+
+def test_a_worker_must_not_go_on_with_what_was_taken_from_it(tale: Tale) -> None:
+    overtaken(tale)
+    tale.publishes.append(Publish("m2", 1, "a", 40.1, 41.0, TAKEN))
+    assert tale.refused("a went on with m2")
+
+
+def test_a_worker_that_was_stopped_before_the_call_could_not_know(tale: Tale) -> None:
+    overtaken(tale)
+    tale.publishes = [call for call in tale.publishes if call.worker == "b"]
+    tale.publishes.append(Publish("m1", 1, "a", 40.1, 41.0, TAKEN))
+    assert tale.problems == []
+    assert tale.counts["publishes begun after the message was taken over"] == 1
+
+
+def test_a_worker_that_was_stopped_between_two_of_a_run_could_not_know_either(tale: Tale) -> None:
+    overtaken(tale)
+    tale.publishes[0] = tale.publishes[0]._replace(ended=4.0)
+    tale.publishes.append(Publish("m2", 1, "a", 40.1, 41.0, TAKEN))
+    assert tale.problems == []
+
+
+def test_an_arrival_after_the_message_was_taken_over_may_be_out_of_order(tale: Tale) -> None:
+    overtaken(tale)
+    first = next(call for call in tale.publishes if call.worker == "b")
+    tale.publishes[tale.publishes.index(first)] = first._replace(outcome="PermanentError")
+    for place, change in enumerate(tale.changes):
+        if change.message == "m1" and change.status == "done":
+            tale.changes[place] = change._replace(status="dead")
+    assert tale.problems == []
+    assert tale.counts["arrivals out of order after a lease ran out"] == 1
+
+
+def test_a_lease_must_not_be_taken_before_it_runs_out(tale: Tale) -> None:
+    tale.commit("m1")
+    tale.claims("a", "m1")
+    one_after_the_other(tale, "m1", owner="b")
+    assert tale.refused("row 1 was taken from a by b")
+
+
+def test_two_owners_must_not_hold_leases_in_a_lane_at_once(tale: Tale) -> None:
+    tale.commit("m1", "m2")
+    tale.claims("a", "m1")
+    tale.claims("b", "m2")
+    tale.publishes_it("a", "m1")
+    tale.publishes_it("b", "m2")
+    tale.finishes("m1", "m2")
+    assert tale.refused("a and b hold leases at the same time")
+
+
+def test_a_lease_that_ran_out_holds_nothing_whatever_time_a_statement_tells(tale: Tale) -> None:
+    tale.commit("m1", "m2")
+    tale.claims("a", "m1", "m2")
+    began = tale.now
+    tale.tick(LEASE)
+    tale.claims("b", "m1")
+    tale.commit("m3")
+    tale.changes[-1] = tale.changes[-1]._replace(at=began)
+    tale.gives_back("m2")
+    tale.publishes_it("b", "m1")
+    tale.finishes("m1")
+    one_after_the_other(tale, "m2", "m3", owner="b")
+    assert tale.problems == []
+
+
+def test_a_run_must_begin_with_the_first_of_its_lane(tale: Tale) -> None:
+    tale.commit("m1", "m2")
+    tale.claims("a", "m2")
+    tale.gives_back("m2")
+    one_after_the_other(tale, "m1", "m2")
+    assert tale.refused("row 2 is leased by a although row 1 comes first")
+
+
+def test_a_run_must_have_no_gap(tale: Tale) -> None:
+    tale.commit("m1", "m2", "m3")
+    tale.claims("a", "m1", "m3")
+    tale.gives_back("m1", "m3")
+    one_after_the_other(tale, "m1", "m2", "m3")
+    assert tale.refused("row 3 is leased by a although row 2 comes first")
+
+
+def test_the_rest_of_a_run_must_be_given_back_with_the_one_that_failed(tale: Tale) -> None:
+    tale.commit("m1", "m2")
+    tale.claims("a", "m1", "m2")
+    tale.publishes_it("a", "m1", "RetryableError")
+    tale.gives_back("m1")
+    tale.gives_back("m2")
+    one_after_the_other(tale, "m1", "m2")
+    assert tale.refused("row 2 is leased by a although row 1 comes first")
+
+
+def test_a_late_owner_must_not_keep_the_rest_of_a_run_that_was_taken_over(tale: Tale) -> None:
+    tale.commit("m1", "m2")
+    tale.claims("a", "m1", "m2")
+    tale.tick(LEASE)
+    tale.claims("b", "m1")
+    tale.becomes("m2", owner="a")
+    tale.publishes_it("b", "m1")
+    tale.finishes("m1", "m2")
+    tale.calls("a", "m2", tale.now, tale.now + 1)
+    assert tale.refused("a and b hold leases at the same time")
+
+
+@given(good_tales())
+def test_whatever_is_done_right_is_accepted(tale: Tale) -> None:
+    assert tale.problems == []
+
+
+@given(good_tales(), st.data())
+def test_two_successes_that_change_places_are_refused(tale: Tale, data: st.DataObject) -> None:
+    taken = [call for call in tale.publishes if call.outcome == TAKEN]
+    lanes = {one.message: one.lane for one in tale.enqueued}
+    pairs = [
+        (one, two)
+        for one in taken
+        for two in taken
+        if one.began < two.began and lanes[one.message] == lanes[two.message]
+    ]
+    if not pairs:
+        return
+    one, two = data.draw(st.sampled_from(pairs))
+    tale.publishes = [call for call in tale.publishes if call not in (one, two)]
+    tale.publishes += [
+        one._replace(began=two.began, ended=two.ended),
+        two._replace(began=one.began, ended=one.ended),
+    ]
+    assert any("published before" in problem for problem in tale.problems)
+
+
+@given(good_tales(), st.data())
+def test_a_publish_that_never_ends_is_refused_where_anything_comes_after_it(
+    tale: Tale, data: st.DataObject
+) -> None:
+    lanes = {one.message: one.lane for one in tale.enqueued}
+    call = data.draw(st.sampled_from(tale.publishes))
+    later = [
+        other
+        for other in tale.publishes
+        if other.began > call.began and lanes[other.message] == lanes[call.message]
+    ]
+    tale.publishes = [one for one in tale.publishes if one is not call]
+    tale.publishes.append(call._replace(ended=inf))
+    assert bool(later) == any("nobody had taken over" in one for one in tale.problems)
