@@ -28,6 +28,7 @@ COMMANDS = {
     "check": Entry("pgoutbox.cli.check", "Tell what is wrong with settings and database."),
     "status": Entry("pgoutbox.cli.status", "Show backlog, ages and workers."),
     "enqueue": Entry("pgoutbox.cli.enqueue", "Put messages into the outbox by hand."),
+    "dead": Entry("pgoutbox.cli.dead", "Skip or requeue a dead message."),
     "demo": Entry("pgoutbox.cli.demo", "Watch everything work on a throw-away server."),
     "bench": Entry("pgoutbox.cli.bench", "Measure how fast this database can go."),
 }
