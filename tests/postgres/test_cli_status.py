@@ -89,6 +89,7 @@ def test_json_is_one_object_on_the_last_line(dsn: str, conn: psycopg.Connection)
     found = as_json(dsn)
     assert set(found) == {
         *("schema", "at", "cap", "destinations", "workers", "attempts", "unserved", "horizon"),
+        "blocking",
     }
     assert found["destinations"]["bank"]["ready"] == 1
     assert found["destinations"]["mail"]["blocked_lanes"] == 1
@@ -170,13 +171,6 @@ def test_a_narrow_terminal_gets_one_block_per_destination_and_no_cell_is_cut(
         assert "of which expired" in lines[2]
 
 
-def test_lanes_are_columns_only_where_there_are_some(dsn: str, conn: psycopg.Connection) -> None:
-    insert(conn, destination="bank")
-    assert "blocked lanes" not in status(dsn).stdout
-    insert(conn, destination="bank", ordering_key="k", **DEAD)
-    assert "blocked lanes" in status(dsn).stdout
-
-
 def test_expired_leases_are_shown_as_a_part_of_the_leased(
     dsn: str, conn: psycopg.Connection
 ) -> None:
@@ -251,16 +245,3 @@ def test_the_password_is_not_shown_when_the_server_cannot_be_reached(dsn: str) -
 )
 def test_durations_are_said_in_two_units(seconds: float, said: str) -> None:
     assert duration(seconds) == said
-
-
-def test_ready_messages_with_an_ordering_key_are_said_to_wait(
-    dsn: str, conn: psycopg.Connection
-) -> None:
-    insert(conn, destination="bank")
-    assert "ordering key" not in status(dsn).stdout
-    insert(conn, destination="mail", ordering_key="a")
-    insert(conn, destination="mail", ordering_key="b")
-    assert (
-        "messages of 2 ordering keys wait for mail, and this version does not deliver such"
-        " messages yet" in status(dsn).stdout.splitlines()
-    )

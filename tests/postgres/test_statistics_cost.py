@@ -98,3 +98,11 @@ def test_the_cost_of_statistics_does_not_grow_with_the_table(
     )
     assert spread.sequential_scans == 0
     assert spread.index_entries <= CAP * destinations
+    named = work_of(
+        conn,
+        lambda: statistics.blocking(
+            conn, schema="public", destinations=["default", "mail"], limit=CAP
+        ),
+    )
+    assert named.sequential_scans == 0
+    assert named.index_entries <= CAP * destinations

@@ -32,6 +32,8 @@ class Status:
     statistics: Statistics
     attempts: Mapping[str, Mapping[int, int]] | None
     """Undelivered messages by attempts, per destination. None where the role may not read rows."""
+    blocking: Mapping[str, list[int]] | None = None
+    """The ids of dead messages that block their lanes, oldest first. None as above."""
     horizon: Horizon | None = None
     """None where the role may not ask."""
 
@@ -87,9 +89,11 @@ def _look(conn: psycopg.Connection, schema: str) -> Status:
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         conn.execute("SET LOCAL statement_timeout = '10s'")
         statistics = read(conn, schema=schema)
-        attempts = _attempts(conn, schema, list(statistics.destinations))
+        attempts, blocking = _messages(conn, schema, list(statistics.destinations))
         seen = read_horizon(conn, schema=schema)
-    return Status(schema=schema, statistics=statistics, attempts=attempts, horizon=seen)
+    return Status(
+        schema=schema, statistics=statistics, attempts=attempts, blocking=blocking, horizon=seen
+    )
 
 
 def _forbidden(conn: psycopg.Connection, schema: str) -> PgOutboxError:
@@ -113,20 +117,25 @@ def as_object(status: Status) -> dict[str, object]:
         "schema": status.schema,
         **found,
         "attempts": status.attempts,
+        "blocking": status.blocking,
         "unserved": status.unserved,
         "horizon": horizon.as_object(status.horizon),
     }
 
 
-def _attempts(
+def _messages(
     conn: psycopg.Connection, schema: str, destinations: list[str]
-) -> dict[str, dict[int, int]] | None:
+) -> tuple[dict[str, dict[int, int]] | None, dict[str, list[int]] | None]:
+    """What a role without the right to read the messages does not see."""
     from psycopg.errors import InsufficientPrivilege  # noqa: PLC0415
 
-    from pgoutbox.database.statistics import attempts_histogram  # noqa: PLC0415
+    from pgoutbox.database.statistics import attempts_histogram, blocking  # noqa: PLC0415
 
     try:
         with conn.transaction():
-            return attempts_histogram(conn, schema=schema, destinations=destinations)
+            return (
+                attempts_histogram(conn, schema=schema, destinations=destinations),
+                blocking(conn, schema=schema, destinations=destinations),
+            )
     except InsufficientPrivilege:
-        return None
+        return None, None

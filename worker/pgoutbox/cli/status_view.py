@@ -51,10 +51,9 @@ def sentences(status: Status) -> list[str]:
         for name in status.unserved
     ]
     told += [
-        f"messages of {_keys(counts.ready_lanes, found.cap)} wait for {name}, and this version does"
-        " not deliver such messages yet"
+        _blocked(name, status)
         for name, counts in found.destinations.items()
-        if counts.ready_lanes
+        if counts.blocked_lanes
     ]
     if not found.destinations:
         told.append(f'nothing is waiting in schema "{status.schema}", and nothing is dead')
@@ -75,28 +74,41 @@ def duration(seconds: float) -> str:
     return f"{seconds // MINUTE:.0f}m{seconds % MINUTE // 1:02.0f}s"
 
 
+def _blocked(name: str, status: Status) -> str:
+    """Which lanes stand still, since when, and what to do about it."""
+    counts, cap = status.statistics.destinations[name], status.statistics.cap
+    one = counts.blocked_lanes == 1
+    lanes = f"{_count(counts.blocked_lanes, cap)} ordering key{'' if one else 's'}"
+    said = f"{lanes} of {name} {'is' if one else 'are'} blocked by a dead message, "
+    said += f"{'' if one else 'the oldest '}for {duration(counts.oldest_blocked_age)}"
+    if numbers := (status.blocking or {}).get(name):
+        said += f" (message{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
+        said += ", ...)" if counts.blocked_lanes > len(numbers) else ")"
+    return (
+        f"{said}: repair what was wrong and `pgoutbox dead requeue` it, or `pgoutbox dead skip` it"
+    )
+
+
 def _backlog(found: Statistics) -> Table:
-    counts = {
-        "ready": "ready",
-        "scheduled": "scheduled",
-        "leased": "processing",
-        # Not "expired": nobody shall add it to the one before.
-        "of which expired": "expired",
-        "dead": "dead",
-    }
-    lanes = {"ready lanes": "ready_lanes", "blocked lanes": "blocked_lanes"}
-    if any(each.ready_lanes or each.blocked_lanes for each in found.destinations.values()):
-        counts |= lanes
+    counts = {"ready": "ready"}
+    # Not "expired": nobody shall add it to the one before.
+    after = {"leased": "processing", "of which expired": "expired", "dead": "dead"}
+    ages = {"oldest pending": "oldest_pending_age", "oldest ready": "oldest_ready_age"}
+    every = found.destinations.values()
+    if any(each.ready_lanes or each.waiting or each.blocked_lanes for each in every):
+        counts["waiting"] = "waiting"
+        after |= {"ready lanes": "ready_lanes", "blocked lanes": "blocked_lanes"}
+        ages["oldest blocked"] = "oldest_blocked_age"
+    counts |= {"scheduled": "scheduled"} | after
     rows = [
         [
             name,
             *(_count(getattr(each, field), found.cap) for field in counts.values()),
-            duration(each.oldest_pending_age),
-            duration(each.oldest_ready_age),
+            *(duration(getattr(each, field)) for field in ages.values()),
         ]
         for name, each in found.destinations.items()
     ]
-    return Table("Messages", ("destination", *counts, "oldest pending", "oldest ready"), rows)
+    return Table("Messages", ("destination", *counts, *ages), rows)
 
 
 def _attempts(attempts: Mapping[str, Mapping[int, int]]) -> Table:
@@ -127,10 +139,6 @@ def _workers(found: Statistics) -> Table:
 
 def _count(number: int, cap: int) -> str:
     return str(number) if number < cap else f"{cap}+"
-
-
-def _keys(number: int, cap: int) -> str:
-    return f"{_count(number, cap)} ordering key{'' if number == 1 else 's'}"
 
 
 def _draw(tables: Iterable[Table]) -> None:

@@ -151,6 +151,21 @@ def attempts_histogram(
     return histogram
 
 
+def blocking(
+    conn: psycopg.Connection[Any], *, schema: str, destinations: list[str], limit: int = 3
+) -> dict[str, list[int]]:
+    """The ids of the dead messages that have blocked their lanes for longest, ``limit`` of each.
+
+    Only destinations that have some. Reads rows, as `attempts_histogram`.
+    """
+    found: dict[str, list[int]] = {}
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(_blocking(schema), [destinations, limit])
+        for destination, number in cursor:
+            found.setdefault(destination, []).append(number)
+    return found
+
+
 def _stats(schema: str) -> sql.Composed:
     return sql.SQL("SELECT {}(%s::integer)").format(sql.Identifier(schema, "outbox_stats"))
 
@@ -169,6 +184,22 @@ SELECT x.destination, x.attempts, count(*)
         LIMIT %s::integer) x
  GROUP BY x.destination, x.attempts
  ORDER BY x.destination, x.attempts
+""").format(sql.Identifier(schema, "outbox"))
+
+
+def _blocking(schema: str) -> sql.Composed:
+    # The beginning of each destination's range of outbox_blocked.
+    return sql.SQL("""\
+SELECT x.destination, x.id
+  FROM unnest(%s::text[]) AS d(name)
+ CROSS JOIN LATERAL (
+       SELECT o.destination, o.id, o.available_at
+         FROM {} o
+        WHERE o.destination = d.name AND o.status = 'dead'
+          AND o.ordering_key IS NOT NULL AND o.done_at IS NULL
+        ORDER BY o.available_at, o.id
+        LIMIT %s::integer) x
+ ORDER BY x.destination, x.available_at, x.id
 """).format(sql.Identifier(schema, "outbox"))
 
 
