@@ -354,3 +354,18 @@ def test_a_line_that_does_not_say_clearly_whether_it_is_ordered_is_refused(
     assert result.exit_code == 1
     assert says in result.stderr
     assert not rows(dsn)
+
+
+def test_a_file_with_more_ordering_keys_than_the_lock_table_holds_is_refused_as_a_whole(
+    dsn: str,
+) -> None:
+    with psycopg.connect(dsn) as conn:
+        (room,) = conn.execute(
+            """SELECT current_setting('max_locks_per_transaction')::int
+                    * current_setting('max_connections')::int"""
+        ).fetchone() or (0,)
+    file = lines(*(LINE | {"ordering_key": f"k{number}"} for number in range(3 * room)))
+    result = enqueue(dsn, "--file", "-", stdin=file)
+    assert result.exit_code == 1
+    assert "nothing was inserted. Each ordering key takes a place" in result.stderr
+    assert not rows(dsn)

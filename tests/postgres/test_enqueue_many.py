@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, assert_type
+from typing import Any, assert_type
 from uuid import UUID
 
+import psycopg
 import pytest
 
 import pgoutbox
 from pgoutbox import InvalidMessage, Message
 from pgoutbox.producer import enqueue as module
-
-if TYPE_CHECKING:
-    import psycopg
 
 GOOD = Message(aggregate_type="order", aggregate_id="42", event_type="OrderPaid", payload={"n": 1})
 
@@ -139,3 +137,25 @@ def test_a_call_too_large_for_one_statement_is_refused(
     with pytest.raises(InvalidMessage, match=r"messages\[3\]: .* split the call"):
         pgoutbox.enqueue_many(conn, [GOOD] * 4, allow_autocommit=True)
     assert column(conn, "id") == []
+
+
+def test_more_lanes_than_the_lock_table_holds_are_refused_with_advice_and_nothing_is_stored(
+    conn: psycopg.Connection, dsn: str
+) -> None:
+    found = conn.execute(
+        """SELECT current_setting('max_locks_per_transaction')::int
+                * (current_setting('max_connections')::int
+                   + current_setting('max_prepared_transactions')::int)"""
+    ).fetchone()
+    assert found is not None
+    # The table has some room to spare beyond what is promised.
+    lanes = [in_lane(f"k{number}", number) for number in range(3 * found[0])]
+    with psycopg.connect(dsn) as business:
+        with pytest.raises(psycopg.errors.OutOfMemory) as refused:
+            pgoutbox.enqueue_many(business, lanes)
+        assert refused.value.sqlstate == "53200"
+        assert "raise max_locks_per_transaction" in refused.value.__notes__[0]
+        business.rollback()
+        pgoutbox.enqueue_many(business, lanes[: found[0] // 4])
+        business.commit()
+    assert len(column(conn, "id")) == found[0] // 4

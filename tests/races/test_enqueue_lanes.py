@@ -45,6 +45,7 @@ def test_single_enqueues_over_two_lanes_in_opposite_orders_deadlock_and_a_retry_
         with pytest.raises(psycopg.errors.DeadlockDetected) as refused:
             pgoutbox.enqueue(two, in_lane("k1", "two"))
         assert refused.value.sqlstate == "40P01"
+        assert "retry the whole transaction" in refused.value.__notes__[0]
         two.rollback()
         blocked.result()
         one.commit()
@@ -86,6 +87,24 @@ def test_the_second_writer_of_a_lane_waits_and_gets_the_later_id(
         blocked.result()
         two.commit()
     assert lanes(conn) == {"k": ["one", "one again", "two"]}
+
+
+async def test_an_async_enqueue_that_deadlocks_gives_the_same_advice(
+    conn: psycopg.Connection, dsn: str
+) -> None:
+    options = "-c deadlock_timeout=10ms"
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(dsn) as one:
+        async with await psycopg.AsyncConnection.connect(dsn, options=options) as two:
+            pgoutbox.enqueue(one, in_lane("k1", "one"))
+            await pgoutbox.enqueue(two, in_lane("k2", "two"))
+            blocked = pool.submit(pgoutbox.enqueue, one, in_lane("k2", "one"))
+            until_waiting(conn, one.info.backend_pid, on="advisory")
+            with pytest.raises(psycopg.errors.DeadlockDetected) as refused:
+                await pgoutbox.enqueue(two, in_lane("k1", "two"))
+            assert "retry the whole transaction" in refused.value.__notes__[0]
+            await two.rollback()
+            blocked.result()
+            one.commit()
 
 
 @pytest.mark.parametrize("first_commits", [True, False])

@@ -202,7 +202,7 @@ def _insert(
     conn: psycopg.Connection, schema: str, lines: Iterable[Line], *, source: str | None
 ) -> Enqueued:
     """All of them in one transaction, or none."""
-    from psycopg.errors import UndefinedTable  # noqa: PLC0415 - slow
+    from psycopg.errors import OutOfMemory, UndefinedTable  # noqa: PLC0415 - slow
 
     from pgoutbox import enqueue_many  # noqa: PLC0415 - slow
 
@@ -219,6 +219,12 @@ def _insert(
                 raise BadInput(
                     f'there is no outbox in schema "{schema}" of this database:'
                     " run `pgoutbox migrate`"
+                ) from None
+            except OutOfMemory as error:
+                raise BadInput(
+                    f"the database: {error.diag.message_primary}; nothing was inserted. Each"
+                    " ordering key takes a place in its lock table: split the file, or raise"
+                    " max_locks_per_transaction"
                 ) from None
             found.keyed += sum(line.message.dedup_key is not None for line in batch)
             advance(len(batch))

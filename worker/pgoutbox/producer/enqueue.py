@@ -29,6 +29,14 @@ MAX_PAYLOAD_BYTES_EVER = 32 * 1024 * 1024
 MAX_CALL_BYTES = 256 * 1024 * 1024
 """Payloads and headers of one call: on the wire up to twice as large, and that ends at 1 GiB."""
 
+ADVICE = {
+    "40P01": "pgoutbox: retry the whole transaction. Two that enter the same ordering keys in"
+    " opposite orders end like this; one enqueue_many for all messages of a transaction avoids it",
+    "53200": "pgoutbox: each ordering key of a transaction takes a place in the server's lock"
+    " table. Enqueue fewer of them in one transaction, or raise max_locks_per_transaction",
+}
+"""By SQLSTATE: a deadlock, and no shared memory left."""
+
 # No ON CONFLICT: without a target it would also pass over a row whose id is taken, as after the
 # sequence was set back, and the message would be lost in silence. No RETURNING and no target:
 # either would need the right to SELECT.
@@ -224,12 +232,26 @@ def _check_limit(max_payload_bytes: int) -> None:
 # placeholders differently.
 def _run(conn: psycopg.Connection[Any], statement: LiteralString, values: Sequence[Any]) -> None:
     if values:
-        psycopg.Cursor(conn).execute(statement, values)
+        try:
+            psycopg.Cursor(conn).execute(statement, values)
+        except psycopg.Error as error:
+            _advise(error)
+            raise
 
 
 async def _run_async(
     conn: psycopg.AsyncConnection[Any], statement: LiteralString, values: Sequence[Any], result: T
 ) -> T:
     if values:
-        await psycopg.AsyncCursor(conn).execute(statement, values)
+        try:
+            await psycopg.AsyncCursor(conn).execute(statement, values)
+        except psycopg.Error as error:
+            _advise(error)
+            raise
     return result
+
+
+def _advise(error: psycopg.Error) -> None:
+    """Say what to do about what lanes bring with them, where the traceback is read."""
+    if advice := ADVICE.get(error.sqlstate or ""):
+        error.add_note(advice)
