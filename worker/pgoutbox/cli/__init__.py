@@ -9,9 +9,9 @@ import sys
 
 def main() -> None:
     """Run ``pgoutbox``; the process ends here."""
-    if _subcommand() == "run":
-        # A signal that arrives while the imports run must not kill the worker with an error:
-        # it holds nothing yet. The worker replaces both handlers by its drain.
+    if _subcommand() in {"run", "exporter"}:
+        # A signal that arrives while the imports run must not kill the process with an error:
+        # it holds nothing yet. Either command replaces both handlers by its own.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _leave)
     try:

@@ -1,4 +1,4 @@
-"""The worker's HTTP endpoints: ``/livez``, ``/readyz`` and ``/metrics``."""
+"""The HTTP endpoints of workers and of the exporter: probes and ``/metrics``."""
 
 from __future__ import annotations
 
@@ -76,6 +76,7 @@ class Probes:
         listening = self._listen()
         app = web.Application()
         app.router.add_get("/livez", self._livez)
+        app.router.add_get("/healthz", self._livez)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
         self._runner = web.AppRunner(

@@ -1,0 +1,141 @@
+"""The exporter against a real server: as a process, and one look at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client.exposition import generate_latest
+from psycopg.conninfo import make_conninfo
+
+from pgoutbox.database.conninfo import DatabaseOptions
+from pgoutbox.telemetry.exporter import Exporter, Source
+from tests.support.exporters import ExporterProcess, Samples, samples
+from tests.support.horizons import held_snapshot, pass_transactions
+from tests.support.observing import eventually
+from tests.support.outbox_rows import insert
+from tests.support.proxy import Proxy
+from tests.support.roles import login_role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import psycopg
+
+STATS = "EXECUTE ON FUNCTION outbox_stats(integer)"
+HORIZON = "EXECUTE ON FUNCTION outbox_horizon()"
+DEAD = {"status": "dead", "pending_since": None}
+UP = ("outbox_collector_up",)
+OWN = {"outbox_collector_up", "outbox_collector_duration_seconds", "outbox_build_info"}
+
+
+def source_of(dsn: Callable[[], str]) -> Source:
+    return Source(DatabaseOptions(dsn=dsn, statement_timeout=2.0))
+
+
+async def seen(source: Source) -> Samples:
+    await source.refresh()
+    return samples(generate_latest(Exporter([source]).registry).decode())
+
+
+def test_a_process_serves_what_the_table_holds_until_it_is_told_to_stop(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    insert(conn, destination="bank")
+    insert(conn, destination="bank", **DEAD)
+    with ExporterProcess(dsn).started() as exporter, held_snapshot(dsn):
+        eventually(lambda: exporter.scrape()[UP] == 1, "a look")
+        told = exporter.scrape()
+        assert told["outbox_pending_messages", "bank", "ready"] == 1
+        assert told["outbox_dead_letter_messages", "bank"] == 1
+        assert told["outbox_workers", "running"] == 0
+        assert [exporter.get(path) for path in ("/healthz", "/livez", "/readyz")] == [200] * 3
+        pass_transactions(conn)
+
+        def held_back() -> bool:
+            return exporter.scrape()["outbox_xmin_age_transactions",] >= 200
+
+        eventually(held_back, "a horizon")
+        exit_ = exporter.stop()
+        assert exit_.code == 0
+        assert exit_.seconds < 2
+
+
+def test_an_outage_takes_the_gauges_away_and_they_come_back_by_themselves(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    insert(conn, destination="bank")
+    with Proxy(dsn) as proxy, ExporterProcess(proxy.dsn).started() as exporter:
+        eventually(lambda: exporter.scrape()[UP] == 1, "a look")
+        proxy.refuse()
+        eventually(lambda: exporter.scrape()[UP] == 0, "a look that fails")
+        assert {name for name, *_ in exporter.scrape()} == OWN
+        assert exporter.get("/healthz") == 200
+        proxy.accept()
+        eventually(lambda: exporter.scrape()[UP] == 1, "a look that succeeds again")
+        assert ("outbox_pending_messages", "bank", "ready") in exporter.scrape()
+        exporter.wait_for("database recovered")
+        assert len(exporter.events("database failed")) == 1
+
+
+def test_a_database_that_is_silent_neither_keeps_it_alive_nor_its_gauges(dsn: str) -> None:
+    with Proxy(dsn) as proxy, ExporterProcess(proxy.dsn).started() as exporter:
+        eventually(lambda: exporter.scrape()[UP] == 1, "a look")
+        proxy.freeze()
+        eventually(lambda: exporter.scrape()[UP] == 0, "a look that fails")
+        proxy.until_connected(1)
+        exit_ = exporter.stop()
+        assert (exit_.code, exit_.seconds < 2) == (0, True)
+
+
+def test_a_port_that_is_taken_is_an_error_in_one_sentence(dsn: str) -> None:
+    with ExporterProcess(dsn).started() as first:
+        with ExporterProcess(dsn, "--port", str(first.port)).start() as second:
+            assert second.ended() == 1
+            (line,) = second.lines
+        assert f"port {first.port}" in line["text"]
+
+
+async def test_scrapes_ask_nobody(dsn: str) -> None:
+    connections = []
+
+    def address() -> str:
+        connections.append(1)
+        return dsn
+
+    source = source_of(address)
+    await source.refresh()
+    registry = Exporter([source]).registry
+    pages = {generate_latest(registry).decode().count("outbox_workers{") for _ in range(50)}
+    assert (pages, len(connections)) == ({3}, 1)
+
+
+async def test_a_destination_that_is_empty_again_is_gone(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    source = source_of(lambda: dsn)
+    insert(conn, destination="bank")
+    assert ("outbox_expired_leases", "bank") in await seen(source)
+    conn.execute("DELETE FROM outbox")
+    assert "bank" not in {key[1] for key in await seen(source) if len(key) > 1}
+
+
+async def test_a_password_that_changes_is_taken_up_at_the_next_look(dsn: str) -> None:
+    given = [make_conninfo(dsn, dbname="nowhere"), dsn]
+    source = source_of(lambda: given.pop(0))
+    assert [(await seen(source))[UP] for _ in range(2)] == [0, 1]
+
+
+async def test_a_database_without_the_outbox_is_not_up(empty_dsn: str) -> None:
+    told = await seen(source_of(lambda: empty_dsn))
+    assert {name for name, *_ in told} == OWN
+
+
+@pytest.mark.parametrize("grants", [(STATS,), (STATS, HORIZON)])
+async def test_two_grants_suffice_and_without_the_second_only_the_horizon_is_missing(
+    dsn: str, grants: tuple[str, ...]
+) -> None:
+    with login_role(dsn, *grants) as role:
+        told = await seen(source_of(lambda: role.dsn))
+    assert told[UP] == 1
+    assert (("outbox_xmin_age_transactions",) in told) == (len(grants) == 2)

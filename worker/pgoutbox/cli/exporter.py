@@ -1,0 +1,89 @@
+"""``pgoutbox exporter``: what the table holds, for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from pgoutbox.cli.connect import dsn_option, schema_option, settings_for
+
+if TYPE_CHECKING:
+    from pgoutbox.settings import Settings
+
+DEFAULT_INTERVAL = 10.0
+
+
+@click.command("exporter")
+@dsn_option
+@schema_option
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Instead of PGOUTBOX_HTTP__PORT; 0 takes any free one.",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=1),
+    default=DEFAULT_INTERVAL,
+    show_default=True,
+    help="Seconds between two looks at the database, however often it is scraped.",
+)
+def command(dsn: str | None, schema: str | None, port: int | None, interval: float) -> None:
+    """Export what the table holds, until SIGTERM or SIGINT. Run one per database.
+
+    Serves /metrics and /healthz. It needs a role that may call outbox_stats and outbox_horizon,
+    and nothing else.
+    """
+    # Late, since `pgoutbox --help` need not pay for it.
+    from pgoutbox.telemetry.logs_setup import configure  # noqa: PLC0415
+    from pgoutbox.worker import run_process  # noqa: PLC0415
+
+    settings = settings_for(dsn, schema)
+    configure(settings.log.format)
+    chosen = settings.http.port if port is None else port
+    code = run_process(lambda: serve(settings, port=chosen, interval=interval))
+    # Not sys.exit: a look under way has nothing to lose, and is not waited for.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+async def serve(settings: Settings, *, port: int, interval: float) -> int:
+    """Serve until a signal. Raises ProbesUnavailable, and whatever bug ends the looking."""
+    import structlog  # noqa: PLC0415
+
+    from pgoutbox.database.conninfo import DatabaseOptions  # noqa: PLC0415
+    from pgoutbox.telemetry.exporter import STATEMENT_SECONDS, Exporter, Source  # noqa: PLC0415
+    from pgoutbox.telemetry.probes import Probes, Readiness  # noqa: PLC0415
+
+    options = DatabaseOptions(
+        dsn=settings.read_dsn,
+        schema=settings.database.schema_name,
+        statement_timeout=STATEMENT_SECONDS,
+        application_name="pgoutbox exporter",
+    )
+    source = Source(options, interval=interval)
+    told = _signals()
+    registry = Exporter([source]).registry
+    probes = Probes(port=port, registry=registry, readiness=Readiness(ready=True))
+    await probes.start()
+    structlog.get_logger().info("exporter started", port=probes.port, interval=interval)
+    looking = asyncio.create_task(source.watch(), name="look")
+    waiting = asyncio.create_task(told.wait(), name="signal")
+    await asyncio.wait([looking, waiting], return_when=asyncio.FIRST_COMPLETED)
+    if looking.done():
+        looking.result()
+    return 0
+
+
+def _signals() -> asyncio.Event:
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    return told
