@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from pgoutbox.events import Event
     from pgoutbox.message import ClaimedMessage
 
-QUIET_SECONDS = 0.01
-"""How long a claim that found no unordered message is not repeated while lanes keep it busy."""
+QUIET_SECONDS = 0.05
+"""How long a claim that found no unordered message is not repeated while lanes keep the worker
+busy and no notification comes."""
 
 
 @dataclass(slots=True)
@@ -233,11 +234,11 @@ class Claimer:
         scans.lanes_hungry = len(runs.lanes) >= asked.lanes
         scans.lanes.missed([lane for lane in asked.tried if lane not in runs.lanes])
         for lane, messages in runs.lanes.items():
-            scans.lanes.took(lane, messages[0].id, len(messages), asked.run, now)
+            scans.lanes.took(lane, messages[0].id, len(messages), runs.width, now)
         if asked.steps:
             scans.lanes.walked(runs.cursor, found=bool(runs.lanes), ended=runs.ended, now=now)
-        elif runs.lanes:
-            scans.lanes.begin(now)
+        # There may be more new ones than one claim looks at.
+        scans.looked = scans.looked or (asked.fresh > 0 and bool(runs.lanes))
 
     async def _reclaim(self, slots: dict[str, int]) -> int:
         sent = time.monotonic()

@@ -100,7 +100,7 @@ class Deliverer:
             self._return(run.stop())
             current = run.current
             if current is not None and current.publishing and len(current.companions) == 1:
-                current.cancel(RetryableFailure("cancelled: a lease of its lane was lost"))
+                current.cancel(RetryableFailure("cancelled: its lane is no longer ours"))
 
     async def ended(self) -> None:
         """Return once no publish is running whose outcome matters."""

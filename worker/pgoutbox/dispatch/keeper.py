@@ -51,7 +51,7 @@ class Keeper:
         self._on_hung = on_hung
         """Called when no slot of a destination is left that does not hang."""
         self.on_lost: Callable[[Sequence[ClaimedMessage]], object] = lambda _: None
-        """Called with what is somebody else's by now, before it is released."""
+        """Called with what is somebody else's by now, or left to its lease, before its release."""
         self.margin = min(FENCE_MARGIN, lease / 10)
 
     async def renew_forever(self) -> None:
@@ -129,5 +129,6 @@ class Keeper:
         # spends the attempt.
         error = TimeoutError(f"the publisher ignored its cancellation for {limit:g} s")
         self._emit(PublisherFailed(flights[0].message, error))
+        self.on_lost([flight.message for flight in flights])
         if self._in_flight.give_up(flights) >= destination.concurrency:
             self._on_hung(destination, error)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 #            over them (next_hot), for the same reason.
 # SKIP LOCKED on heads: two claims of one lane cannot both hold its head. The bytes are counted as
 # in CLAIM, first all heads, then all second rows: whatever does not fit, each lane keeps a front.
+# Nothing is locked that is not to be claimed, heads aside, and of many lanes only a little is read.
 CLAIM_RUNS = b"""
 WITH RECURSIVE hot AS MATERIALIZED (
     SELECT *
@@ -126,6 +127,9 @@ WITH RECURSIVE hot AS MATERIALIZED (
        AND o.status = 'pending'
        AND o.available_at <= now()
        FOR UPDATE SKIP LOCKED
+), width AS MATERIALIZED (
+    SELECT greatest(least(%(run)s, 4 * %(rows)s / greatest(count(*), 1)), 1) AS rows
+      FROM heads
 ), front AS MATERIALIZED (
     SELECT h.ordering_key, r.id, r.size, r.position,
            bool_and(r.id = h.id OR r.status = 'pending' AND r.available_at <= now())
@@ -144,32 +148,34 @@ WITH RECURSIVE hot AS MATERIALIZED (
            AND o.ordering_key IS NOT NULL
            AND o.done_at IS NULL
          ORDER BY o.ordering_key, o.id
-         LIMIT %(run)s + 1) AS r
+         LIMIT (SELECT rows + 1 FROM width)) AS r
+), counted AS MATERIALIZED (
+    SELECT f.ordering_key, f.id, f.position,
+           row_number() OVER breadth AS number,
+           sum(f.size) OVER breadth AS total
+      FROM front AS f
+     WHERE f.due
+       AND NOT f.leased
+       AND f.position <= (SELECT rows FROM width)
+    WINDOW breadth AS (ORDER BY f.position, f.ordering_key ROWS UNBOUNDED PRECEDING)
+), chosen AS MATERIALIZED (
+    SELECT c.ordering_key, c.id, c.position
+      FROM counted AS c
+     WHERE c.number <= %(rows)s
+       AND (c.total <= %(budget)s OR c.number = 1)
 ), tail AS MATERIALIZED (
     SELECT o.id
       FROM outbox AS o
-     WHERE o.id = ANY (ARRAY (
-            SELECT f.id
-              FROM front AS f
-             WHERE f.due AND NOT f.leased AND f.position BETWEEN 2 AND %(run)s))
+     WHERE o.id = ANY (ARRAY (SELECT c.id FROM chosen AS c WHERE c.position > 1))
        AND o.status = 'pending'
        AND o.available_at <= now()
        FOR UPDATE SKIP LOCKED
 ), held AS MATERIALIZED (
-    SELECT f.ordering_key, f.id, f.size, f.position,
-           row_number() OVER (PARTITION BY f.ordering_key ORDER BY f.id) AS rank
-      FROM front AS f
-     WHERE f.due
-       AND NOT f.leased
-       AND f.position <= %(run)s
-       AND (f.position = 1 OR f.id IN (SELECT id FROM tail))
-), counted AS MATERIALIZED (
-    SELECT h.id,
-           row_number() OVER breadth AS number,
-           sum(h.size) OVER breadth AS total
-      FROM held AS h
-     WHERE h.position = h.rank
-    WINDOW breadth AS (ORDER BY h.position, h.ordering_key ROWS UNBOUNDED PRECEDING)
+    SELECT c.id, c.position,
+           row_number() OVER (PARTITION BY c.ordering_key ORDER BY c.id) AS rank
+      FROM chosen AS c
+     WHERE c.position = 1
+        OR c.id IN (SELECT id FROM tail)
 ), claimed AS (
     UPDATE outbox AS o
        SET status        = 'processing',
@@ -177,11 +183,7 @@ WITH RECURSIVE hot AS MATERIALIZED (
            lease_until   = now() + %(lease)s,
            lease_version = o.lease_version + 1,
            attempts      = o.attempts + 1
-     WHERE o.id = ANY (ARRAY (
-            SELECT c.id
-              FROM counted AS c
-             WHERE c.number <= %(rows)s
-               AND (c.total <= %(budget)s OR c.number = 1)))
+     WHERE o.id = ANY (ARRAY (SELECT h.id FROM held AS h WHERE h.position = h.rank))
     RETURNING o.id, o.lease_version, o.attempts, o.reclaims, o.message_id, o.destination,
               o.ordering_key, o.aggregate_type, o.aggregate_id, o.event_type, o.content_type,
               coalesce(o.body, convert_to(o.payload::text, 'UTF8')) AS body,
@@ -196,7 +198,7 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, N
             'cursor', (SELECT w.ordering_key FROM walked AS w ORDER BY w.steps DESC LIMIT 1),
             'steps', (SELECT max(w.steps) FROM walked AS w),
             'found', (SELECT max(w.found) FROM walked AS w),
-            'heads', (SELECT count(*) FROM due))::text)
+            'width', (SELECT w.rows FROM width AS w))::text)
 """
 
 
@@ -224,8 +226,8 @@ class Runs(NamedTuple):
     cursor: str
     ended: bool
     """There is no lane behind the cursor."""
-    heads: int
-    """Lanes that could have been claimed, whether or not they all were."""
+    width: int
+    """Messages of one lane, at most, for so many lanes: a lane that brought as many has more."""
 
     @property
     def messages(self) -> list[ClaimedMessage]:
@@ -259,7 +261,7 @@ async def claim_runs(
     *rows, (*_, found) = await db.fetch(CLAIM_RUNS, parameters)
     walk = json.loads(found)
     satisfied = walk["steps"] >= asked.steps or walk["found"] >= asked.lanes
-    return Runs(_by_lane(rows), walk["cursor"], not satisfied, walk["heads"])
+    return Runs(_by_lane(rows), walk["cursor"], not satisfied, walk["width"])
 
 
 def _by_lane(rows: Iterable[tuple[Any, ...]]) -> dict[str, list[ClaimedMessage]]:

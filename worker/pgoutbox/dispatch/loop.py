@@ -196,6 +196,8 @@ class Dispatcher:
     async def _claim(self, slots: dict[str, int]) -> bool:
         """One turn; True when there may be more than the slots had room for."""
         asked = set(slots)
+        if self._wakeup.is_notified:
+            self.claimer.woken()
         count, more = await self.claimer.turn(slots)
         self._wakeup.found(count)
         if count or more:

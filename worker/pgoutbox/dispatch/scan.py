@@ -57,7 +57,7 @@ class ReadyScan:
         self._place = last if full else None
 
 
-MAX_RUN = 50
+MAX_RUN = 100
 FIRST_RUN = 10
 RUN_SECONDS = 0.05
 """What one run may take: whoever shares the worker with its lane waits no longer for a slot."""

@@ -59,6 +59,11 @@ class Wakeup:
         self._notified = True
         self._rung.set()
 
+    @property
+    def is_notified(self) -> bool:
+        """Whether there was a notification since the last claim."""
+        return self._notified
+
     def ring(self) -> None:
         """Look for work now, whatever the clock says."""
         self._interval = FIRST_INTERVAL
