@@ -54,6 +54,10 @@ fmt: $(READY) ## Format the code and write the generated docs
 bench: $(READY) ## Measure throughput against the SQL floor, and latency
 	$(BIN)/pgoutbox bench
 
+.PHONY: bench-all
+bench-all: $(READY) ## Measure every scenario of benchmarks/README.md; about 20 minutes
+	$(BIN)/pgoutbox bench --scenario all
+
 .PHONY: lock
 lock: $(READY) ## Resolve the dependencies again, for every supported Python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

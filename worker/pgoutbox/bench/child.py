@@ -1,11 +1,13 @@
 """The worker's process: runs the product, and says at the end what it took.
 
-Started by `pgoutbox.bench.workers` as ``python -m pgoutbox.bench.child URL COUNT``, with settings
-in the environment. Ends by itself after COUNT messages and prints one JSON object.
+Started by `pgoutbox.bench.workers` as ``python -m pgoutbox.bench.child URL COUNT PATIENCE``, with
+settings in the environment. Ends by itself after COUNT messages, and in any case PATIENCE seconds
+after it began; prints one JSON object.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
@@ -15,7 +17,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pgoutbox.destinations.registry import open_publisher
+from pgoutbox.errors import RetryableError
 from pgoutbox.events import Claimed, Finalized
+from pgoutbox.outcome import Finish
 from pgoutbox.settings import load_settings
 from pgoutbox.telemetry.logs_setup import configure
 from pgoutbox.worker import Worker, run_process
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from pgoutbox.publisher import BatchPublisher, Publisher, PublisherOptions
 
 STAMP = "stamp:"
+FLAKY = "flaky:"
+FLAKY_EVERY = 20
 KIB_PER_MB = 1024
 
 
@@ -33,33 +39,44 @@ class Stopwatch:
     """An observer: from before the first claim to the last finalize, in time and CPU."""
 
     def __init__(self, count: int) -> None:
-        self._left = count
         self._count = count
+        self._finished = 0
         self._began: tuple[float, float] | None = None
-        self.result: dict[str, Any] = {}
+        self._last = (0.0, 0.0)
+        self._claims: list[tuple[int, float]] = []
+        self._stopped = False
 
     def on_event(self, event: Event) -> None:
         """Start at the first claim; after the last message tell the worker to drain."""
         match event:
-            case Claimed(_, _, seconds) if self._began is None:
-                self._began = (time.perf_counter() - seconds, time.process_time())
+            case Claimed(messages, _, seconds):
+                if self._began is None:
+                    self._began = (time.perf_counter() - seconds, time.process_time())
+                self._claims.append((len(messages), seconds))
             case Finalized(written):
-                self._left -= len(written)
-                if self._left <= 0 and not self.result:
-                    self._stop()
+                self._finished += sum(isinstance(done.transition, Finish) for done in written)
+                self._last = (time.perf_counter(), time.process_time())
+                if self._finished >= self._count:
+                    self.stop()
             case _:
                 pass
 
-    def _stop(self) -> None:
-        assert self._began is not None  # noqa: S101 - nothing is finalized before it is claimed
-        wall, cpu = self._began
-        self.result = {
-            "seconds": time.perf_counter() - wall,
-            "cpu_seconds": time.process_time() - cpu,
-            "count": self._count,
+    def stop(self) -> None:
+        """Tell the worker to drain. Only the first time counts."""
+        if not self._stopped:
+            self._stopped = True
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def result(self) -> dict[str, Any]:
+        """What it came to."""
+        wall, cpu = self._began or self._last
+        return {
+            "seconds": self._last[0] - wall,
+            "cpu_seconds": self._last[1] - cpu,
+            "finished": self._finished,
+            "claims": self._claims,
             "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB_PER_MB,
         }
-        os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Stamp:
@@ -76,20 +93,35 @@ class Stamp:
         """Nothing to release."""
 
 
-def main(url: str, count: int) -> int:
-    """Run a worker until it has finalized ``count`` messages."""
-    settings = load_settings(os.environ, to="noop://" if url == STAMP else url)
-    configure(settings.log.format, level="warning")
+class Flaky:
+    """A publisher that fails each twentieth message at its first attempt."""
+
+    async def publish(self, message: ClaimedMessage) -> None:
+        """Take it, or fail."""
+        if message.attempts == 1 and message.id % FLAKY_EVERY == 0:
+            raise RetryableError("not at the first attempt")
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+def main(url: str, count: int, patience: float) -> int:
+    """Run a worker until it has finished ``count`` messages, or ``patience`` is over."""
     stamp = Stamp()
+    own: dict[str, Publisher] = {STAMP: stamp, FLAKY: Flaky()}
+    settings = load_settings(os.environ, to="noop://" if url in own else url)
+    # What fails on purpose is not news.
+    configure(settings.log.format, level="error" if url == FLAKY else "warning")
     watch = Stopwatch(count)
 
     async def opened(address: str, *, options: PublisherOptions) -> Publisher | BatchPublisher:
-        return stamp if url == STAMP else await open_publisher(address, options=options)
+        asyncio.get_running_loop().call_later(patience, watch.stop)
+        return own[url] if url in own else await open_publisher(address, options=options)
 
     code = run_process(lambda: Worker(settings, [watch], opened).run())
-    sys.stdout.write(json.dumps(watch.result | {"entered": stamp.entered}) + "\n")
+    sys.stdout.write(json.dumps(watch.result() | {"entered": stamp.entered}) + "\n")
     return code
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))

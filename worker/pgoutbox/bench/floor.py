@@ -5,13 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import sys
 import time
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from pgoutbox.dispatch.claim import CLAIM, MAX_CLAIM_BYTES, as_batch
-from pgoutbox.dispatch.finalize import FINALIZE, parameters
-from pgoutbox.events import Settled
-from pgoutbox.outcome import Finish, Published
+from pgoutbox.bench.claiming import drain
 
 if TYPE_CHECKING:
     from multiprocessing.synchronize import Barrier
@@ -23,11 +19,10 @@ BATCH = 500
 
 def floor(place: Place, count: int) -> float:
     """Messages per second on one connection. ``count`` of them are due."""
-    started = time.perf_counter()
-    finished = drain(place, Gate())
-    if finished != count:
-        raise RuntimeError(f"the floor finalized {finished} of {count} messages")
-    return count / (time.perf_counter() - started)
+    drained = drain(place, batch=BATCH)
+    if drained.finished != count:
+        raise RuntimeError(f"the floor finalized {drained.finished} of {count} messages")
+    return drained.msgs_per_s
 
 
 def floor_of_two(place: Place, count: int) -> float:
@@ -46,33 +41,6 @@ def floor_of_two(place: Place, count: int) -> float:
     return count / (time.perf_counter() - started)
 
 
-class Gate:
-    """Opens at once; a barrier stands in for it where two start together."""
-
-    def wait(self) -> None:
-        """Nothing to wait for."""
-
-
 def _drain_behind(place: Place, barrier: Barrier) -> None:
-    drain(place, barrier)
+    drain(place, batch=BATCH, gate=barrier)
     sys.exit(0)
-
-
-def drain(place: Place, gate: Gate | Barrier) -> int:
-    """Claim 500, finalize 500, until nothing is due; how many messages that were."""
-    total = 0
-    with place.connect() as conn, conn.cursor(binary=True) as writer:
-        conn.prepare_threshold = 0
-        reader = conn.cursor(binary=True)
-        wanted = {
-            "destinations": ["default"],
-            "slots": [BATCH],
-            "owner": "floor",
-            "lease": timedelta(seconds=30),
-            "budget": MAX_CLAIM_BYTES,
-        }
-        gate.wait()
-        while messages := as_batch(reader.execute(CLAIM, wanted).fetchall()):
-            done = [Settled(message, Published(), Finish(), 0.0, 0.0) for message in messages]
-            total += len(writer.execute(FINALIZE, parameters(done)).fetchall())
-    return total

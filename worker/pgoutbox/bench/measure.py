@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 from pgoutbox.bench.floor import floor, floor_of_two
 from pgoutbox.bench.latency import latency, percentiles
-from pgoutbox.bench.workers import result, start
+from pgoutbox.bench.workers import IN_FLIGHT, result, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pgoutbox.bench.place import Place
 
-# Room to claim 500 while 500 are published and 500 finalized: what the floor has by taking turns.
-IN_FLIGHT = {"PGOUTBOX_MAX_IN_FLIGHT": "1500"}
 RATE = 200.0
 SIZE = 500
 MICRO = 1e6
@@ -69,15 +67,15 @@ def measure(
     advance = step(f"latency at {RATE:g} messages/s")
     values, rss = latency(place, rate=RATE, seconds=seconds, size=SIZE, advance=advance)
     p50, p99 = percentiles(values)
-    speed = count / worker["seconds"]
+    speed = worker["finished"] / worker["seconds"]
     return Figures(
         floor_msgs_per_s=one,
         floor2_msgs_per_s=two,
         worker_msgs_per_s=speed,
-        batch_msgs_per_s=count / batch["seconds"],
+        batch_msgs_per_s=batch["finished"] / batch["seconds"],
         ratio=speed / one,
         latency_p50_ms=p50 * MILLI,
         latency_p99_ms=p99 * MILLI,
-        cpu_us_per_msg=worker["cpu_seconds"] / count * MICRO,
+        cpu_us_per_msg=worker["cpu_seconds"] / worker["finished"] * MICRO,
         rss_mb=rss,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from pgoutbox.database.conninfo import DatabaseOptions, conninfo
 from pgoutbox.database.migrate import apply
@@ -31,10 +32,19 @@ class Place(NamedTuple):
     dsn: str
     schema: str
 
+    @property
+    def options(self) -> DatabaseOptions:
+        """A worker's, with more patience: filling a table is one statement."""
+        return DatabaseOptions(dsn=lambda: self.dsn, schema=self.schema, statement_timeout=600)
+
     def connect(self) -> psycopg.Connection[Any]:
-        """An autocommit connection with the worker's session settings, and more patience."""
-        options = DatabaseOptions(dsn=lambda: self.dsn, schema=self.schema, statement_timeout=600)
-        return psycopg.connect(conninfo(options, session_settings=True), autocommit=True)
+        """An autocommit connection with the worker's session settings."""
+        return psycopg.connect(conninfo(self.options, session_settings=True), autocommit=True)
+
+    def connect_producer(self) -> psycopg.Connection[Any]:
+        """An autocommit connection as an application's, which has none of those settings."""
+        options = f"-c search_path={self.schema}"
+        return psycopg.connect(make_conninfo(self.dsn, options=options), autocommit=True)
 
     def seed(self, count: int, size: int) -> None:
         """Replace whatever is there by ``count`` due messages of ``size`` bytes, and vacuum."""

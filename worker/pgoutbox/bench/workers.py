@@ -4,16 +4,49 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pgoutbox.bench.claiming import PATIENCE, per_100_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pgoutbox.bench.claiming import Timed
     from pgoutbox.bench.place import Place
 
-TIMEOUT = 600.0
+# Room to claim 500 while 500 are published and 500 finalized: what the floor has by taking turns.
+IN_FLIGHT = {"PGOUTBOX_MAX_IN_FLIGHT": "1500"}
+MARGIN = 60.0
+"""Seconds beside its patience that the process may take, to start and to drain."""
+
+
+class Worked(NamedTuple):
+    """What a worker came to."""
+
+    claims: list[Timed]
+    """As the worker timed them, while its finalizes ran beside them."""
+    finished: int
+    seconds: float
+
+    @property
+    def claim_ms_per_100(self) -> float | None:
+        """Milliseconds for 100 messages on the average; None without any."""
+        return per_100_ms(self.claims) if self.claims else None
+
+    @property
+    def msgs_per_s(self) -> float:
+        """From before the first claim to the last finalize; 0 when nothing was finished."""
+        return self.finished / self.seconds if self.finished else 0.0
+
+
+def work(
+    place: Place, count: int, url: str = "noop://", settings: Mapping[str, str] | None = None
+) -> Worked:
+    """Let one worker finish ``count`` messages, or as many as it can within `PATIENCE`."""
+    return worked(result(start(place, url, count, IN_FLIGHT | dict(settings or {}))))
 
 
 def start(
@@ -30,20 +63,34 @@ def start(
         **(settings or {}),
     }
     return subprocess.Popen(  # noqa: S603 - ourselves
-        [sys.executable, "-m", "pgoutbox.bench.child", url, str(count)],
+        [sys.executable, "-m", "pgoutbox.bench.child", url, str(count), str(PATIENCE)],
         env=environ,
         stdout=subprocess.PIPE,
         text=True,
     )
 
 
+def worked(measured: dict[str, Any]) -> Worked:
+    """From what `result` returns."""
+    claims = [(int(number), float(seconds)) for number, seconds in measured["claims"]]
+    return Worked(claims, measured["finished"], measured["seconds"])
+
+
+def stop(worker: subprocess.Popen[str]) -> dict[str, Any]:
+    """Drain it now, and what it measured until then."""
+    worker.send_signal(signal.SIGTERM)
+    return result(worker)
+
+
 def result(worker: subprocess.Popen[str]) -> dict[str, Any]:
-    """What it measured. Raises RuntimeError when it failed or takes longer than ten minutes."""
+    """What it measured, once it has ended. Raises RuntimeError when it failed or hangs."""
     try:
-        out, _ = worker.communicate(timeout=TIMEOUT)
+        out, _ = worker.communicate(timeout=PATIENCE + MARGIN)
     except subprocess.TimeoutExpired:
+        raise RuntimeError(f"the worker did not end within {PATIENCE + MARGIN:g} s") from None
+    finally:
         worker.kill()
-        raise RuntimeError(f"the worker did not finish within {TIMEOUT:g} s") from None
+        worker.wait()
     if worker.returncode:
         raise RuntimeError(f"the worker exited with {worker.returncode}")
     measured: dict[str, Any] = json.loads(out.splitlines()[-1])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 from psycopg.conninfo import conninfo_to_dict
 
-from pgoutbox.cli.console import complain, say, say_json
+from pgoutbox.cli.bench_scenarios import chosen, run_scenarios
+from pgoutbox.cli.console import OK, complain, say, say_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,21 +35,61 @@ if TYPE_CHECKING:
     show_default=True,
     help="How long latency is measured.",
 )
+@click.option(
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    metavar="NAME",
+    help="What one claim costs, and how much is delivered, in this scenario; several, or `all`.",
+)
+@click.option(
+    "--scale",
+    type=click.FloatRange(min=0, max=10, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Multiplies the rows of the scenarios.",
+)
+@click.option("--strict", is_flag=True, help="Exit with 1 when a scenario falls short.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object.")
-def command(dsn: str | None, count: int, seconds: float, as_json: bool) -> None:  # noqa: FBT001
-    """Measure throughput against the SQL floor of the same run, and latency.
+def command(**given: Any) -> int:  # noqa: ANN401 - click's values, each of its own type
+    """Measure throughput against the SQL floor of the same run, and latency; or scenarios.
 
     Works in a schema of its own, which it drops afterwards. Give the machine some peace.
     """
+    asked = Asked(**given)
+    names = chosen(asked.scenarios) if asked.scenarios else []
+    with _server(asked.dsn or os.environ.get("PGOUTBOX_DSN")) as address:
+        if not names:
+            return _run(address, asked)
+        return run_scenarios(
+            address, names, scale=asked.scale, as_json=asked.as_json, strict=asked.strict
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The options."""
+
+    dsn: str | None
+    count: int
+    seconds: float
+    scenarios: tuple[str, ...]
+    scale: float
+    strict: bool
+    as_json: bool
+
+
+def _run(address: str, asked: Asked) -> int:
     # Late, since `pgoutbox --help` need not pay for it.
     from pgoutbox.bench.measure import measure  # noqa: PLC0415
     from pgoutbox.bench.place import place  # noqa: PLC0415
 
-    with _server(dsn or os.environ.get("PGOUTBOX_DSN")) as address, place(address) as somewhere:
-        figures = measure(somewhere, count=count, seconds=seconds, step=_step)
+    with place(address) as somewhere:
+        figures = measure(somewhere, count=asked.count, seconds=asked.seconds, step=_step)
     _report(figures)
-    if as_json:
+    if asked.as_json:
         say_json(figures.as_dict())
+    return OK
 
 
 @contextlib.contextmanager

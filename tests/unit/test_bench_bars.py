@@ -1,0 +1,78 @@
+"""How a scenario is judged."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from pgoutbox.bench.bars import BARS, FLOOR, judge
+from pgoutbox.bench.suite import BASELINE, SCENARIOS, needed
+from pgoutbox.cli.bench_scenarios import chosen
+
+
+def figures(**claims: float) -> dict[str, dict[str, float | None]]:
+    return {name: {"claim_ms_per_100": value} for name, value in claims.items()}
+
+
+def test_a_claim_may_cost_half_as_much_again_as_on_a_clean_table() -> None:
+    [at] = judge("history", figures(baseline=2.0, history=3.0), complete=True)
+    [above] = judge("history", figures(baseline=2.0, history=3.1), complete=True)
+    assert (at.ratio, at.holds) == (1.5, True)
+    assert (above.ratio, above.holds) == (1.55, False)
+
+
+def test_lanes_are_measured_against_the_floor() -> None:
+    found: dict[str, dict[str, float | None]] = {
+        FLOOR: {"msgs_per_s": 10_000.0},
+        "lanes-uniform": {"msgs_per_s": 3_000.0},
+        "lanes-hot": {"msgs_per_s": 2_300.0},
+    }
+    [uniform] = judge("lanes-uniform", found, complete=True)
+    [hot] = judge("lanes-hot", found, complete=True)
+    assert (uniform.holds, hot.holds) == (True, False)
+    assert uniform.as_dict()["against"] == "floor"
+
+
+def test_what_did_not_finish_holds_no_bar() -> None:
+    [verdict] = judge("history", figures(baseline=2.0, history=2.0), complete=False)
+    assert not verdict.holds
+    assert verdict.ratio == 1.0
+
+
+def test_what_failed_holds_no_bar_and_has_no_ratio() -> None:
+    [verdict] = judge("history", figures(baseline=2.0), complete=False)
+    assert (verdict.holds, verdict.ratio) == (False, None)
+    assert "unknown" in str(verdict)
+
+
+def test_what_has_no_bar_is_only_measured() -> None:
+    assert judge("mixed", figures(baseline=2.0, mixed=9.0), complete=True) == []
+
+
+def test_every_bar_is_of_a_scenario_and_against_one_that_ran_before_it() -> None:
+    order = [FLOOR, *SCENARIOS]
+    for bar in BARS:
+        assert bar.scenario in SCENARIOS
+        assert bar.against is None or order.index(bar.against) < order.index(bar.scenario)
+        assert (bar.at_most is None) != (bar.at_least is None)
+
+
+def test_the_baseline_runs_first_and_what_others_are_compared_with_runs_too() -> None:
+    assert needed(["retention-archive", "lanes-blocked"]) == [
+        BASELINE,
+        "lanes-uniform",
+        "lanes-blocked",
+        "retention-keep",
+        "retention-archive",
+    ]
+
+
+def test_scenarios_are_named_one_by_one_or_with_commas_or_all() -> None:
+    assert chosen(["dead", "xmin, mixed"]) == ["dead", "xmin", "mixed"]
+    assert chosen(["dead,all"]) == list(SCENARIOS)
+
+
+@pytest.mark.parametrize("words", [["deat"], ["dead,deat"], [","]])
+def test_an_unknown_scenario_is_refused_with_those_that_there_are(words: list[str]) -> None:
+    with pytest.raises(click.BadParameter, match="choose from all, baseline, history"):
+        chosen(words)

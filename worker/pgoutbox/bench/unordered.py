@@ -1,0 +1,81 @@
+"""Scenarios without ordering keys: what a claim costs beside all that it must not pay for."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from pgoutbox.bench.claiming import drain
+from pgoutbox.bench.figures import Found, of_loop
+from pgoutbox.bench.seeds import DEAD, DUE, FINISHED, LATER, sow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pgoutbox.bench.place import Place
+
+MILLION = 1_000_000
+FEW = 40_000
+"""Due messages whose claims are timed: hundreds of them."""
+
+# A snapshot is taken by the first statement and kept until the transaction ends.
+HOLD = b"BEGIN ISOLATION LEVEL REPEATABLE READ"
+SNAPSHOT = b"SELECT count(*) FROM outbox WHERE id = 0"
+
+
+def baseline(place: Place, scale: float) -> Found:
+    """A clean table."""
+    count = scaled(FEW, scale)
+    sow(place, (DUE, {"count": count}))
+    return of_loop(drain(place), count)
+
+
+def history(place: Place, scale: float) -> Found:
+    """A million finished messages are kept."""
+    return _beside(place, FINISHED, scale)
+
+
+def backoff(place: Place, scale: float) -> Found:
+    """A million messages wait for their next attempt."""
+    return _beside(place, LATER, scale)
+
+
+def dead(place: Place, scale: float) -> Found:
+    """A million dead letters."""
+    return _beside(place, DEAD, scale)
+
+
+def xmin(place: Place, scale: float) -> Found:
+    """A report runs during the whole drain, so that nothing can be vacuumed."""
+    count = scaled(200_000, scale)
+    sow(place, (DUE, {"count": count}))
+    with held_horizon(place):
+        return of_loop(drain(place), count, tenths=True)
+
+
+def bulk_backlog(place: Place, scale: float) -> Found:
+    """Three million are due; the first of them are drained."""
+    sow(place, (DUE, {"count": scaled(3 * MILLION, scale)}))
+    count = scaled(FEW, scale)
+    return of_loop(drain(place, most=count), count)
+
+
+def scaled(count: int, scale: float) -> int:
+    """At least one claim's worth."""
+    return max(int(count * scale), 100)
+
+
+@contextlib.contextmanager
+def held_horizon(place: Place) -> Iterator[None]:
+    """Another session's transaction that sees the table as it is now."""
+    with place.connect() as other:
+        other.execute(HOLD)
+        other.execute(SNAPSHOT)
+        yield
+        other.rollback()
+
+
+def _beside(place: Place, burden: bytes, scale: float) -> Found:
+    count = scaled(FEW, scale)
+    sow(place, (burden, {"count": scaled(MILLION, scale)}), (DUE, {"count": count}))
+    return of_loop(drain(place), count)
