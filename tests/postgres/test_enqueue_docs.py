@@ -45,6 +45,19 @@ def test_the_producers_example_enqueues_one_message(business: psycopg.Connection
     assert found == [("OrderPaid", {"order": 42})]
 
 
+def test_the_example_of_the_page_about_order_enqueues_into_the_lane_it_names(
+    business: psycopg.Connection,
+) -> None:
+    business.execute("CREATE TABLE customers (id int, name text)")
+    rename = python_of("ordering.md")["rename"]
+    rename(business, 42, "Ada")
+    rename(business, 42, "Ada L.")
+    found = business.execute("SELECT ordering_key, payload FROM outbox ORDER BY id").fetchall()
+    key = business.execute("SELECT outbox_aggregate_key('customer', '42')").fetchone()
+    assert key == ("customer/42",)
+    assert found == [("customer/42", {"name": "Ada"}), ("customer/42", {"name": "Ada L."})]
+
+
 def test_the_statements_for_other_languages_run(business: psycopg.Connection) -> None:
     for statement in blocks("producers.md", "sql"):
         business.execute(statement.encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,15 +13,13 @@ from click.testing import CliRunner
 from psycopg import errors
 
 from pgoutbox.cli.main import group
-from tests.support.leases import claim_as
 from tests.support.outbox_rows import insert
 from tests.support.roles import login_role
 from tests.support.workers import WorkerProcess
 
 if TYPE_CHECKING:
     import psycopg
-
-    from pgoutbox.database.pool import Database
+    from click.testing import Result
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 SQL = re.compile(r"^```sql\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -41,55 +40,27 @@ def section(title: str) -> str:
     return str(block)
 
 
-def requeue(conn: psycopg.Connection, number: int) -> int:
-    return conn.execute(section("Dead letters").replace("42", str(number)).encode()).rowcount
+def pgoutbox(dsn: str, *words: str) -> Result:
+    environ = {"PGOUTBOX_DSN": dsn, "PGOUTBOX_DATABASE__INSECURE": "true"}
+    return CliRunner().invoke(group, words, env=environ, catch_exceptions=False)
 
 
-@pytest.mark.parametrize("done_at", [None, "2024-01-01Z"])
-async def test_a_requeued_dead_letter_is_claimed_again_and_somebody_is_accountable(
-    conn: psycopg.Connection, db: Database, done_at: str | None
-) -> None:
-    insert(conn, **DEAD)
-    number = insert(conn, done_at=done_at, **DEAD)
-    identity = conn.execute("SELECT message_id FROM outbox WHERE id = %s", [number]).fetchone()
-    assert requeue(conn, number) == 1
-    (message,) = await claim_as("pod-1", db, 10)
-    assert (message.id, message.attempts, message.reclaims) == (number, 1, 0)
-    assert message.lease_version == 14
-    assert (message.message_id,) == identity
-    noted = conn.execute(
-        "SELECT action, outbox_id, message_id, details, db_user = session_user FROM outbox_audit"
-    ).fetchall()
-    details = {"last_error": "answered 410"}
-    assert noted == [("requeue", number, message.message_id, details, True)]
+def documented_commands() -> list[list[str]]:
+    """The commands about dead letters, each as its words."""
+    text = PAGE.read_text(encoding="utf-8").split("## Dead letters\n")[1].split("\n## ")[0]
+    return [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("pgoutbox dead")]
 
 
-def test_nothing_but_a_dead_letter_without_an_ordering_key_is_requeued(
-    conn: psycopg.Connection,
-) -> None:
-    lease = {"lease_owner": "pod-1", "lease_until": "2999-01-01Z"}
-    for columns in (
-        {},
-        {"status": "processing", **lease},
-        {"status": "done", "pending_since": None, "done_at": "2024-01-01Z"},
-        {"ordering_key": "k", **DEAD},
-    ):
-        number = insert(conn, **columns)
-        before = conn.execute("SELECT * FROM outbox WHERE id = %s", [number]).fetchone()
-        assert requeue(conn, number) == 0
-        after = conn.execute("SELECT * FROM outbox WHERE id = %s", [number]).fetchone()
-        assert after == before
-    assert conn.execute("SELECT FROM outbox_audit").rowcount == 0
-
-
-def grants(worker: str, monitor: str) -> bytes:
-    text = re.sub(r"CREATE ROLE .*\n", "", section("Roles"))
-    return (
-        text.replace("outbox_worker ", f"{worker} ")
-        .replace("outbox_worker;", f"{worker};")
-        .replace("outbox_monitor", monitor)
-        .encode()
-    )
+def grants(**roles: str) -> bytes:
+    """What is granted to the documented roles, to others instead of those that are named here."""
+    statements = re.sub(r"CREATE ROLE .*\n", "", section("Roles")).split(";\n")
+    chosen = []
+    for name, role in roles.items():
+        ending = f" TO outbox_{name}"
+        found = [one for one in statements if one.rstrip("; \n").endswith(ending)]
+        assert found
+        chosen += [one.rstrip("; \n").removesuffix(ending) + f" TO {role}" for one in found]
+    return ";\n".join(chosen).encode()
 
 
 def test_the_documented_rights_suffice_for_a_worker_and_for_monitoring(
@@ -97,17 +68,16 @@ def test_the_documented_rights_suffice_for_a_worker_and_for_monitoring(
 ) -> None:
     insert(conn)
     with login_role(dsn) as worker, login_role(dsn) as monitor:
-        conn.execute(grants(worker.name, monitor.name))
-        environ = {"PGOUTBOX_DSN": worker.dsn, "PGOUTBOX_DATABASE__INSECURE": "true"}
+        conn.execute(grants(worker=worker.name, monitor=monitor.name))
         words = ["check", "--to", "noop://", "--json"]
-        checked = json.loads(CliRunner().invoke(group, words, env=environ).stdout)
+        checked = json.loads(pgoutbox(worker.dsn, *words).stdout)
         assert (checked["ok"], checked["problems"]) == (True, [])
         with WorkerProcess(worker.dsn, "noop://", DATABASE__INSECURE="true").started() as process:
             process.wait_for("delivered")
             assert process.stop().code == 0
             assert not process.events("database failed")
             assert process.events("drain ended")[0]["published"] == 1
-        told = CliRunner().invoke(group, ["status"], env={"PGOUTBOX_DSN": monitor.dsn})
+        told = pgoutbox(monitor.dsn, "status")
         assert told.exit_code == 0, told.stderr
         assert "nothing is waiting" in told.stdout
 
@@ -115,9 +85,33 @@ def test_the_documented_rights_suffice_for_a_worker_and_for_monitoring(
 def test_the_documented_rights_of_monitoring_show_no_message(
     dsn: str, conn: psycopg.Connection
 ) -> None:
-    with login_role(dsn) as worker, login_role(dsn) as monitor:
-        conn.execute(grants(worker.name, monitor.name))
+    with login_role(dsn) as monitor:
+        conn.execute(grants(monitor=monitor.name))
         conn.execute(f"SET ROLE {monitor.name}".encode())
         with pytest.raises(errors.InsufficientPrivilege):
             conn.execute("SELECT FROM outbox")
         conn.execute("RESET ROLE")
+
+
+def test_the_documented_rights_suffice_to_decide_about_dead_letters_as_it_is_documented(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    verbs = []
+    with login_role(dsn) as person:
+        conn.execute(grants(desk=person.name))
+        for _, verb, _, *rest in documented_commands():
+            number = insert(conn, ordering_key="k", **DEAD)
+            assert pgoutbox(person.dsn, "status").exit_code == 0
+            done = pgoutbox(person.dsn, "dead", verb, str(number), *rest)
+            assert done.exit_code == 0, done.stderr
+            verbs.append(verb)
+        conn.execute(f"SET ROLE {person.name}".encode())
+        noted = conn.execute(section("Dead letters").encode()).fetchall()
+        with pytest.raises(errors.InsufficientPrivilege):
+            conn.execute("UPDATE outbox SET payload = '{}'")
+        conn.execute("RESET ROLE")
+    assert verbs == ["requeue", "skip"]
+    assert [(user, action) for _, user, action, *_ in noted] == [
+        (person.name, "skip"),
+        (person.name, "requeue"),
+    ]
