@@ -74,3 +74,40 @@ async def until_blocked(
         if row is not None and row[0]:
             return
     raise AssertionError(f"session {waiter.pid} did not wait for session {by.pid}")
+
+
+# What a test lets wait calls this: until the one who holds the lock alone lets go of it.
+GATE = b"""
+CREATE SCHEMA gated;
+CREATE FUNCTION gated.wait() RETURNS void LANGUAGE sql AS
+    'SELECT pg_advisory_xact_lock_shared(20240817)';
+CREATE FUNCTION gated.now() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS
+    'BEGIN PERFORM gated.wait(); RETURN pg_catalog.now(); END';
+CREATE FUNCTION gated.before_update() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN PERFORM gated.wait(); RETURN NEW; END';
+"""
+
+
+@contextlib.asynccontextmanager
+async def gate(dsn: str) -> AsyncIterator[Session]:
+    """Shut for the length of the block; the session keeps it shut."""
+    async with open_session(dsn) as session:
+        await session.conn.execute(GATE, prepare=False)
+        await session.conn.execute("SELECT pg_advisory_lock(20240817)")
+        yield session
+
+
+async def read_clock_at_gate(session: Session) -> None:
+    """Its statements wait where they first read the clock: after their snapshot was taken.
+
+    What is committed until the gate opens is news to them.
+    """
+    await session.conn.execute("SET search_path = gated, pg_catalog, public")
+
+
+async def write_second_row_at_gate(conn: psycopg.AsyncConnection[Any]) -> None:
+    """Whoever writes to a row of the aggregate ``o-2`` waits with all locks that it has by then."""
+    await conn.execute(
+        "CREATE TRIGGER gated BEFORE UPDATE ON outbox FOR EACH ROW"
+        " WHEN (OLD.aggregate_id = 'o-2') EXECUTE FUNCTION gated.before_update()"
+    )
