@@ -43,6 +43,8 @@ def run_scenarios(
     from pgoutbox.bench.suite import run  # noqa: PLC0415 - as above
 
     tell = complain if as_json else say
+    if scale != 1:
+        complain(f"every number of rows is multiplied by {scale:g}; the bars are meant for 1")
     floor = 0.0
     scores: list[Scored] = []
     for speed, scored in run(dsn, names, scale=scale, say=lambda text: complain(f"next: {text}")):
