@@ -7,7 +7,8 @@
 --   prepared  a prepared transaction, for the same reason of any database.
 --   slot      the xmin of a replication slot. Not its catalog_xmin, which spares the catalogs only.
 --   standby   what a standby without a slot asks for by hot_standby_feedback.
--- VACUUM itself and logical decoding hold back nothing, and the session that asks does not count.
+-- VACUUM itself and streaming by logical decoding hold back nothing (copying tables for a subscriber does),
+-- and the session that asks does not count.
 -- Oldest first; among equals whoever owns the transaction id comes before those whose snapshots inherited it.
 -- Seconds are since the begin of the transaction, or since the slot was left (known from PostgreSQL 17
 -- on, hence the detour through jsonb), and NULL where nobody knows. "hidden" says that the owner of this
@@ -16,17 +17,18 @@
 CREATE FUNCTION outbox_horizon() RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 WITH holders AS (
-    SELECT CASE WHEN w.pid IS NULL THEN 'backend' ELSE 'standby' END AS kind, NULL::text AS name,
+    SELECT CASE WHEN a.datid IS NULL THEN 'standby' ELSE 'backend' END AS kind, NULL::text AS name,
            a.pid, a.usename::text AS role, a.datname::text AS database, a.application_name AS application,
-           coalesce(w.state, a.state) AS state,
-           CASE WHEN w.pid IS NOT NULL OR a.datname = current_database()
+           CASE WHEN a.datid IS NULL THEN w.state ELSE a.state END AS state,
+           CASE WHEN a.datid IS NULL OR a.datname = current_database()
                 THEN greatest(age(a.backend_xid), age(a.backend_xmin)) ELSE age(a.backend_xid) END AS transactions,
            extract(epoch FROM now() - a.xact_start)::float8 AS seconds,
            a.backend_xid IS NOT NULL AND age(a.backend_xid) >= coalesce(age(a.backend_xmin), 0) AS owned
       FROM pg_stat_activity a
       LEFT JOIN pg_stat_replication w ON w.pid = a.pid
      WHERE a.pid <> pg_backend_pid()
-       AND (a.datid IS NOT NULL) = (w.pid IS NULL)
+       AND CASE WHEN a.datid IS NULL THEN w.pid IS NOT NULL
+                ELSE w.state IS NULL OR w.state NOT IN ('catchup', 'streaming') END
        AND a.leader_pid IS NULL
        AND NOT EXISTS (SELECT FROM pg_stat_progress_vacuum v WHERE v.pid = a.pid)
     UNION ALL

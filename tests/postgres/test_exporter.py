@@ -75,7 +75,7 @@ def test_an_outage_takes_the_gauges_away_and_they_come_back_by_themselves(
         eventually(lambda: exporter.scrape()[UP] == 1, "a look that succeeds again")
         assert ("outbox_pending_messages", "bank", "ready") in exporter.scrape()
         exporter.wait_for("database recovered")
-        assert len(exporter.events("database failed")) == 1
+        assert exporter.events("database failed")
 
 
 def test_a_database_that_is_silent_neither_keeps_it_alive_nor_its_gauges(dsn: str) -> None:

@@ -15,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pgoutbox.database.horizon import Holder, Horizon, read, read_async
 from pgoutbox.database.migrate import apply
 from tests.support.horizons import (
+    copying,
     held_snapshot,
     next_xid,
     pass_transactions,
@@ -147,6 +148,13 @@ def test_a_standby_without_a_slot_is_named(dsn: str, conn: psycopg.Connection) -
         held = of(conn, pid)
         assert held is not None
         assert (held.kind, held.application, held.database) == ("standby", "standby", None)
+
+
+def test_a_subscriber_that_copies_tables_is_named(dsn: str, conn: psycopg.Connection) -> None:
+    with copying(dsn) as walsender:
+        held = of(conn, walsender.info.backend_pid)
+        assert held is not None
+        assert (held.kind, held.state) == ("backend", "idle in transaction")
 
 
 def test_vacuum_does_not_wait_for_itself(dsn: str, conn: psycopg.Connection) -> None:

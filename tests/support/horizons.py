@@ -55,6 +55,16 @@ def standby(
 
 
 @contextmanager
+def copying(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    """What a new subscriber is while it copies its tables: a walsender with a snapshot."""
+    with psycopg.connect(make_conninfo(dsn, replication="database"), autocommit=True) as walsender:
+        begun = walsender.pgconn.exec_(b"BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+        assert begun.status == ExecStatus.TUPLES_OK, begun.error_message
+        yield walsender
+        walsender.pgconn.exec_(b"ROLLBACK")
+
+
+@contextmanager
 def physical_slot(dsn: str, name: str) -> Iterator[str]:
     """A slot, dropped afterwards."""
     with psycopg.connect(dsn, autocommit=True) as conn:

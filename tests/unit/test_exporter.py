@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.exposition import generate_latest
+from structlog.testing import capture_logs
 
 from pgoutbox.database.conninfo import DatabaseOptions
 from pgoutbox.database.horizon import Holder, Horizon
@@ -126,6 +127,20 @@ def test_what_was_found_vanishes_when_nobody_has_looked_for_too_long(
     told = page(source)
     assert told["outbox_collector_up",] == 0
     assert ("outbox_expired_leases", "bank") not in told
+
+
+async def test_a_failure_is_told_once_and_again_only_when_it_is_another() -> None:
+    said = ["the first", "the first", "the second"]
+
+    def unreadable() -> str:
+        raise OSError(said.pop(0))
+
+    with capture_logs() as lines:
+        source = Source(DatabaseOptions(dsn=unreadable))
+        for _ in range(3):
+            await source.refresh()
+    assert [line["error"] for line in lines] == ["the first", "the second"]
+    assert page(source)["outbox_collector_up",] == 0
 
 
 def test_two_databases_share_a_page_on_which_each_name_is_described_once(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 DEFAULT_INTERVAL = 10.0
 STATEMENT_SECONDS = 2.0
 LOOK_SECONDS = 8.0
-"""How long one look may take in all: two connects that are refused late, and three statements."""
+"""How long one look may take in all: a try at each of two hosts, and three statements."""
 SILENT_AFTER = 15.0
 """Seconds after its last heartbeat from which a worker counts as silent."""
 
@@ -87,6 +87,7 @@ class Source:
         self._look: Look | None = None
         self._looked_at = clock()
         self._failed_at: float | None = None
+        self._said = ""
         self.duration: float | None = None
         """Seconds that the last look took, whether or not it failed. None before the first."""
 
@@ -120,16 +121,17 @@ class Source:
     def _tell_failure(self, error: BaseException) -> None:
         if self._failed_at is None:
             self._failed_at = self._clock()
-            said = DatabaseFailed.because("look", error)
-            self._log.warning(
-                "database failed", doing=said.doing, error=clean(said.error or type(error).__name__)
-            )
+        failed = DatabaseFailed.because("look", error)
+        said = clean(failed.error or type(error).__name__)
+        if said != self._said:
+            self._said = said
+            self._log.warning("database failed", doing=failed.doing, error=said)
 
     def _tell_success(self) -> None:
         if self._failed_at is not None:
             seconds = round(self._clock() - self._failed_at, 1)
             self._log.info("database recovered", seconds=seconds)
-            self._failed_at = None
+        self._failed_at, self._said = None, ""
 
 
 async def _look(options: DatabaseOptions) -> Look:
