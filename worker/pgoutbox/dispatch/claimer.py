@@ -45,6 +45,8 @@ class Scans:
     lanes_hungry: bool = False
     looked: bool = False
     """Due messages with an ordering key were seen since its lanes were last asked."""
+    quiet_until: float = 0.0
+    """No unordered message was due, and nothing has spoken of any since."""
     parity: int = 0
     """Who gets the odd slot."""
 
@@ -77,7 +79,6 @@ class Claimer:
         """Nothing is begun so many seconds before its lease ends."""
         self._stopping = stopping
         self._next_reclaim = 0.0
-        self._quiet_until = 0.0
         self._scans = {
             name: Scans(ReadyScan(options.sweep_interval), LaneScan(options.sweep_interval))
             for name in self._destinations
@@ -93,7 +94,8 @@ class Claimer:
 
     def woken(self) -> None:
         """Something may have been committed since the last claim."""
-        self._quiet_until = 0.0
+        for scans in self._scans.values():
+            scans.quiet_until = 0.0
 
     async def turn(self, slots: dict[str, int]) -> tuple[int, bool]:
         """All branches that are due, with so many free slots. Messages, and whether to go on."""
@@ -108,7 +110,9 @@ class Claimer:
         for name in asked:
             if self._stopping():
                 break
-            if slots[name] and self._lanes_wanted(name):
+            if not self._lanes_wanted(name):
+                self._scans[name].lanes_hungry = False
+            elif slots[name]:
                 total += await self._claim_lanes(name, slots)
         return total, cut or any(self._unfinished(name) for name in asked)
 
@@ -118,9 +122,11 @@ class Claimer:
 
     async def _claim_ready(self, slots: dict[str, int]) -> tuple[int, bool]:
         now = time.monotonic()
-        if now < self._quiet_until:
-            return 0, False
-        rooms = {name: room for name in slots if (room := self._ready_room(name, slots[name]))}
+        rooms = {
+            name: room
+            for name, free in slots.items()
+            if now >= self._scans[name].quiet_until and (room := self._ready_room(name, free))
+        }
         if not rooms:
             return 0, False
         batch = await self._ask_ready(rooms, now)
@@ -132,8 +138,8 @@ class Claimer:
             scans.ready.brought(batch.last.get(name), full=scans.ready_hungry or batch.cut)
             scans.looked = scans.looked or name in batch.ordered
             slots[name] -= brought[name]
-        if not batch:
-            self._quiet_until = time.monotonic() + QUIET_SECONDS
+            if not brought[name]:
+                scans.quiet_until = time.monotonic() + QUIET_SECONDS
         return len(batch), batch.cut
 
     async def _ask_ready(self, rooms: dict[str, int], now: float) -> ClaimedBatch:
@@ -150,7 +156,6 @@ class Claimer:
 
     def _ready_room(self, name: str, free: int) -> int:
         if not self._lanes_wanted(name):
-            self._scans[name].lanes_hungry = False
             return free
         part = self._half(name, self._scans[name].parity)
         return max(0, min(free, part - self._in_flight.unordered(name)))

@@ -121,8 +121,8 @@ WITH decided AS MATERIALIZED (
         SELECT
           FROM pg_inherits AS i
          WHERE i.inhparent = 'outbox_archive'::regclass
-           AND i.inhrelid
-             = to_regclass('outbox_archive_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD'))
+           AND i.inhrelid = (SELECT to_regclass(
+                   'outbox_archive_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')))
            AND NOT i.inhdetachpending) AS is_open
 ), held AS MATERIALIZED (
     SELECT fenced.id, d.status = 'done' AND (SELECT is_open FROM archive) AS leaves
