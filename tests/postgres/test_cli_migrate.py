@@ -7,11 +7,14 @@ import pytest
 from click.testing import CliRunner
 
 from pgoutbox.cli.main import group
+from pgoutbox.database.migrations import available
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from click.testing import Result
+
+EVERY = ", ".join(migration.title for migration in available())
 
 
 def pgoutbox(*arguments: str, dsn: str | None = None) -> Result:
@@ -21,7 +24,7 @@ def pgoutbox(*arguments: str, dsn: str | None = None) -> Result:
 
 def test_migrate_says_what_it_applied_and_then_that_nothing_is_left(empty_dsn: str) -> None:
     first = pgoutbox("migrate", dsn=empty_dsn)
-    assert (first.exit_code, first.output) == (0, 'applied 0001_outbox to schema "public"\n')
+    assert (first.exit_code, first.output) == (0, f'applied {EVERY} to schema "public"\n')
     again = pgoutbox("migrate", dsn=empty_dsn)
     assert (again.exit_code, again.output) == (0, 'schema "public" is up to date\n')
 
@@ -29,7 +32,7 @@ def test_migrate_says_what_it_applied_and_then_that_nothing_is_left(empty_dsn: s
 def test_check_exits_with_1_and_names_what_is_missing_until_it_is_applied(empty_dsn: str) -> None:
     before = pgoutbox("migrate", "--check", dsn=empty_dsn)
     assert before.exit_code == 1
-    assert before.output == 'schema "public" lacks 0001_outbox: run `pgoutbox migrate`\n'
+    assert before.output == f'schema "public" lacks {EVERY}: run `pgoutbox migrate`\n'
     pgoutbox("migrate", dsn=empty_dsn)
     after = pgoutbox("migrate", "--check", dsn=empty_dsn)
     assert (after.exit_code, after.output) == (0, 'schema "public" is up to date\n')
@@ -84,8 +87,9 @@ def test_options_that_make_no_sense_together_are_a_usage_error(arguments: list[s
 def test_a_version_that_does_not_exist_is_a_usage_error_and_the_newest_has_nothing_after_it() -> (
     None
 ):
-    refused = pgoutbox("migrate", "--sql", "--after", "9")
+    newest = len(available())
+    refused = pgoutbox("migrate", "--sql", "--after", "999")
     assert refused.exit_code == 2
     assert refused.stdout == ""
-    assert "there is no migration 9; the newest is 1" in refused.stderr
-    assert pgoutbox("migrate", "--sql", "--after", "1").exit_code == 0
+    assert f"there is no migration 999; the newest is {newest}" in refused.stderr
+    assert pgoutbox("migrate", "--sql", "--after", str(newest)).exit_code == 0
