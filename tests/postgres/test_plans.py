@@ -12,9 +12,10 @@ import pytest
 from pgoutbox.database.conninfo import DatabaseOptions, conninfo
 from pgoutbox.dispatch.claim import CLAIM, MAX_CLAIM_BYTES
 from pgoutbox.dispatch.finalize import EXPLAIN_UNWRITTEN, FINALIZE, LOCKED
+from pgoutbox.dispatch.finalize_statements import ARCHIVE, DELETE
 from pgoutbox.dispatch.reclaim import RECLAIM
 from pgoutbox.dispatch.renew import LOOK, RENEW
-from pgoutbox.dispatch.retention import PRUNE
+from pgoutbox.dispatch.retention import ARCHIVE_KEPT, PRUNE
 from pgoutbox.dispatch.sweep import REAP
 from tests.support.big_tables import MAX_ATTEMPTS, SPENT, Tables, big_tables
 from tests.support.plans import Plan, Prepared
@@ -26,13 +27,20 @@ if TYPE_CHECKING:
 
 BATCH = 100
 PRUNED = 1000
-BATCHES = {"reap": SPENT, "prune": PRUNED}
+BATCHES = {"reap": SPENT, "prune": PRUNED, "archive kept": PRUNED}
 EXECUTIONS = 8
 MODES = {"force_custom_plan": 2, "auto": EXECUTIONS, "force_generic_plan": 2}
 """How often to execute: left to itself, the server may take a generic plan from the sixth on."""
 STATISTICS = ["never", "quiet", "fresh"]
 LEASE = timedelta(seconds=30)
 BY_ID = "Index Scan using outbox_pkey"
+# Some of the kept messages are of yesterday, shortly after midnight.
+YESTERDAY = """
+DO $$ BEGIN EXECUTE format(
+    'CREATE TABLE yesterday PARTITION OF outbox_archive FOR VALUES FROM (%L) TO (%L)',
+    date_trunc('day', now(), 'UTC') - interval '24 hours', date_trunc('day', now(), 'UTC'));
+END $$
+"""
 
 
 class Case(NamedTuple):
@@ -54,6 +62,9 @@ CASES = {
     "explain unwritten": Case(EXPLAIN_UNWRITTEN, {BY_ID}, 5),
     "reap": Case(REAP, {"Index Scan using outbox_leased", BY_ID}, 25),
     "prune": Case(PRUNE, {"Index Scan using outbox_done", BY_ID}, 4),
+    "finalize and delete": Case(DELETE, {BY_ID}, 25),
+    "finalize and archive": Case(ARCHIVE, {BY_ID}, 25),
+    "archive kept": Case(ARCHIVE_KEPT, {"Index Scan using outbox_done", BY_ID}, 10),
 }
 ROWS = 20
 """What all nodes of a plan together may produce or throw away for one row of the batch."""
@@ -62,6 +73,10 @@ ROWS = 20
 @pytest.fixture(scope="module")
 def tables(server_dsn: str, template: str) -> Iterator[Tables]:
     with big_tables(server_dsn, template) as built:
+        for dsn in built:
+            with psycopg.connect(dsn) as conn:
+                conn.execute("SELECT outbox_archive_prepare()")
+                conn.execute(YESTERDAY)
         yield built
 
 
@@ -100,6 +115,7 @@ def parameters(conn: Connection[Any], batch: int, *, own: str = "default") -> di
         "delays": [5.0 if again else None for again in retried],
         "refunds": [0] * batch,
         "errors": ["timeout" if again else None for again in retried],
+        "skips": [False] * batch,
         "keep": timedelta(0),
         "limit": PRUNED,
     }
@@ -148,7 +164,11 @@ def test_a_million_kept_messages_make_no_statement_dearer_by_half(
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("statistics", ["never", "quiet"])
 @pytest.mark.parametrize(
-    "name", ["claim", "finalize", "locked", "renew", "look", "explain unwritten"]
+    "name",
+    [
+        *("claim", "finalize", "finalize and delete", "finalize and archive"),
+        *("locked", "renew", "look", "explain unwritten"),
+    ],
 )
 def test_a_batch_four_times_as_large_costs_about_four_times_as_much(
     tables: Tables, name: str, statistics: str, mode: str

@@ -60,6 +60,7 @@ class Plan:
             for node in self.nodes
             if node.get("Relation Name") == "outbox" or "Index Name" in node
             if node["Node Type"] not in ("ModifyTable", "Bitmap Heap Scan")
+            if not node.get("Index Name", "").startswith("pg_")
         }
 
     @property
