@@ -172,3 +172,30 @@ def test_nothing_of_psycopg_escapes(dsn: str) -> None:
     verdict = check_database(make_conninfo(dsn, dbname="nowhere"), dsn, Wanted())
     assert 'database "nowhere" does not exist' in verdict.problems[0].rule
     assert verdict.facts is None
+
+
+def test_the_archive_is_looked_at_when_messages_are_to_go_there(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    def warnings(at: str) -> str:
+        code, said = check(at, PGOUTBOX_RETENTION__MODE="archive")
+        assert code == 0
+        return "\n".join(one["field"] + " " + one["rule"] for one in said["warnings"])
+
+    assert "outbox_archive has no partition for 4 of the 4 days" in warnings(dsn)
+    conn.execute("SELECT outbox_archive_prepare()")
+    assert "archive" not in warnings(dsn)
+    archiving = (
+        "INSERT ON outbox_archive",
+        "EXECUTE ON FUNCTION outbox_archive_prepare, outbox_archive_expire",
+    )
+    with login_role(dsn, *WORKER) as role:
+        said = warnings(role.dsn)
+    for right in (
+        "INSERT on outbox_archive",
+        "outbox_archive_prepare(integer)",
+        "expire(interval)",
+    ):
+        assert right in said
+    with login_role(dsn, *WORKER, *archiving) as role:
+        assert "archive" not in warnings(role.dsn)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from pgoutbox.database.checks import Verdict, Wanted, judge
 from pgoutbox.database.facts import Facts, Server
 from pgoutbox.database.migrations import Applied, available
+from pgoutbox.database.retention import EXPIRE, PREPARE, Archive
 
 SERVER = Server(
     version=180006,
@@ -67,6 +68,43 @@ def test_what_keeps_a_worker_from_its_work_is_a_problem(change: dict[str, Any], 
     [problem] = verdict.problems
     assert says in str(problem)
     assert not verdict.warnings
+
+
+@pytest.mark.parametrize(
+    ("archive", "mode", "says"),
+    [
+        (Archive(days=0, missing_days=4, missing_rights=(EXPIRE, PREPARE)), "keep", []),
+        (Archive(days=0, missing_days=4, missing_rights=(EXPIRE, PREPARE)), "delete", []),
+        (Archive(days=4, missing_days=0, missing_rights=()), "archive", []),
+        (Archive(days=4, missing_days=4, missing_rights=(PREPARE,)), "delete", []),
+        (
+            Archive(days=4, missing_days=4, missing_rights=(EXPIRE,)),
+            "keep",
+            ["role worker lacks EXECUTE on function outbox_archive_expire(interval), so what was"],
+        ),
+        (
+            Archive(days=0, missing_days=4, missing_rights=()),
+            "archive",
+            ["outbox_archive has no partition for 4 of the 4 days"],
+        ),
+        (
+            Archive(days=1, missing_days=3, missing_rights=("INSERT on outbox_archive", PREPARE)),
+            "archive",
+            [
+                "lacks what the retention mode archive needs: INSERT on outbox_archive, EXECUTE",
+                "Call outbox_archive_prepare() as the owner",
+            ],
+        ),
+    ],
+)
+def test_an_archive_that_would_not_work_is_a_warning(
+    archive: Archive, mode: Literal["keep", "delete", "archive"], says: list[str]
+) -> None:
+    verdict = verdict_on(Wanted(retention=mode), archive=archive)
+    assert not verdict.problems
+    assert len(verdict.warnings) == len(says)
+    for said, warning in zip(says, verdict.warnings, strict=True):
+        assert said in str(warning)
 
 
 def test_a_changed_migration_is_a_problem() -> None:

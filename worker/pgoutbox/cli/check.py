@@ -72,6 +72,7 @@ def _ask(settings: Settings) -> Verdict:
         schema=settings.database.schema_name,
         pooler=settings.database.pooler,
         wakeup=settings.wakeup.mode,
+        retention=settings.retention.mode,
         pool_max=settings.database.pool_max,
         destinations=tuple(settings.destinations),
     )

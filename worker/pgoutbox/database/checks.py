@@ -11,6 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pgoutbox.database.facts import Facts, Server, read_facts
 from pgoutbox.database.migrations import OLDEST_SERVER, available, judge as judge_migrations
 from pgoutbox.database.probes import REFUSED_OPTIONS, SELF_TEST_SECONDS
+from pgoutbox.database.retention import archive_warnings
 from pgoutbox.errors import MigrationError
 from pgoutbox.problem import Problem
 
@@ -28,6 +29,7 @@ class Wanted:
     schema: str = "public"
     pooler: Literal["auto", "none", "transaction"] = "auto"
     wakeup: Literal["auto", "notify", "poll"] = "auto"
+    retention: Literal["keep", "delete", "archive"] = "keep"
     pool_max: int = 3
     destinations: Collection[str] = ()
 
@@ -186,6 +188,8 @@ def _warnings(facts: Facts, wanted: Wanted) -> Iterator[Problem]:
             rule=f"lacks {PRUNING} in schema {wanted.schema}, so finished messages stay for ever",
             advice="Grant it, or delete them by other means.",
         )
+    if facts.archive is not None:
+        yield from archive_warnings(facts.archive, wanted.retention, role=server.role)
     unserved = sorted(set(facts.owed).difference(wanted.destinations))
     if unserved and wanted.destinations:
         yield Problem(

@@ -13,6 +13,7 @@ from psycopg.rows import class_row
 
 from pgoutbox.database.migrations import Applied
 from pgoutbox.database.probes import keeps_options, notification_arrives
+from pgoutbox.database.retention import Archive, read_archive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,6 +134,8 @@ class Facts:
     """False behind a pooler that refuses or drops start-up options."""
     notified: bool
     """Whether a notification reached a connection that listens."""
+    archive: Archive | None = None
+    """None where this role may not look, or the schema is older than the archive."""
 
 
 def connect(dsn: str) -> psycopg.Connection[Any]:
@@ -161,6 +164,7 @@ def read_facts(dsn: str, listen_dsn: str, *, schema: str) -> Facts:
         newest = conn.execute(_NEWEST_ID).fetchone() if readable else None
         sequence = conn.execute(_SEQUENCE, {"schema": schema}).fetchone()
         owed = [row[0] for row in conn.execute(_OWED)] if readable else []
+        archive = _archive(conn, schema) if readable else None
     kept, notified = asyncio.run(_probed(dsn, listen_dsn))
     return Facts(
         server=server,
@@ -171,6 +175,7 @@ def read_facts(dsn: str, listen_dsn: str, *, schema: str) -> Facts:
         owed=owed,
         keeps_options=kept,
         notified=notified,
+        archive=archive,
     )
 
 
@@ -185,6 +190,14 @@ def _applied(
     if found != (True,) or _needed_to_read(missing, "outbox_migrations"):
         return ()
     return conn.cursor(row_factory=class_row(Applied)).execute(_APPLIED).fetchall()
+
+
+def _archive(conn: psycopg.Connection[Any], schema: str) -> Archive | None:
+    try:
+        with conn.transaction():
+            return read_archive(conn, schema=schema)
+    except psycopg.ProgrammingError:
+        return None
 
 
 def _needed_to_read(missing: Sequence[str], table: str) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pgoutbox.database.retention import DAYS_AHEAD, MISSING
+
 if TYPE_CHECKING:
     from datetime import timedelta
 
@@ -69,26 +71,13 @@ WITH turn AS MATERIALIZED (
 SELECT ours, (SELECT count(*) FROM gone) FROM turn
 """
 
-# Asked first, since everybody may ask, and not everybody may call what would then be called in
-# vain. Hours, not days: a day of the session's time zone may have 23 of them.
-MISSING = b"""
-SELECT count(*)
-  FROM generate_series(0, %(ahead)s::integer) AS a (days)
- WHERE NOT EXISTS (
-    SELECT
-      FROM outbox_archive_partitions() AS p
-     WHERE p.since <= date_trunc('day', now(), 'UTC') + make_interval(hours => 24 * a.days)
-       AND p.until > date_trunc('day', now(), 'UTC') + make_interval(hours => 24 * a.days))
-"""
+# Asked first, since everybody may ask, and not everybody may call what would be called in vain.
 EXPIRED = b"""
 SELECT count(*) FROM outbox_archive_partitions() WHERE until <= now() - %(keep)s::interval
 """
 
 PREPARE = b"SELECT outbox_archive_prepare(%(ahead)s::integer)"
 EXPIRE = b"SELECT outbox_archive_expire(%(keep)s::interval)"
-
-DAYS_AHEAD = 3
-"""Of partitions: how long nobody needs to be able to make one."""
 
 
 async def prune(db: Database, *, keep: timedelta, limit: int) -> int | None:
