@@ -245,15 +245,26 @@ async def test_the_reap_buries_the_head_of_a_lane_alone_and_gives_back_the_rest(
     await expire(aconn, messages, attempts=LIMIT)
     async with two.transaction():
         buried = await reap(two, {DESTINATION: LIMIT}, skip=[DESTINATION] if skip else ())
-        # Neither another reap nor a reclaim finds anything of it meanwhile.
         assert (await reap(one, {DESTINATION: LIMIT})).total() == 0
-        assert await reclaim_heads_as("c", one) == []
     assert buried.total() == 1
     rest = State("pending", None, 2, LIMIT - 1, 0)
     assert await states_of(aconn, "a") == [State("dead", None, 2, LIMIT, 0), rest, rest]
     # Where the dead leave their lane it goes on, and elsewhere it waits.
     expected = ids(messages)[1:] if skip else []
     assert ids((await claim_lanes_as("c", one)).messages) == expected
+
+
+async def test_a_reclaim_leaves_a_lane_whose_head_is_being_buried_and_gives_it_nothing_to_do(
+    aconn: psycopg.AsyncConnection, one: Session, two: Session
+) -> None:
+    messages = await expired_lane(aconn, one)
+    await expire(aconn, messages[:1], attempts=LIMIT)
+    async with two.transaction():
+        await reap(two, {DESTINATION: LIMIT})
+        assert await reclaim_heads_as("c", one) == []
+    assert await reclaim_heads_as("c", one) == []
+    statuses = [state.status for state in await states_of(aconn, "a")]
+    assert statuses == ["dead", "pending", "pending"]
 
 
 async def test_the_reap_leaves_a_lane_whose_head_is_being_renewed(
@@ -272,9 +283,11 @@ async def test_the_reap_leaves_what_this_worker_holds(
 ) -> None:
     messages = await expired_lane(aconn, one)
     await expire(aconn, messages, attempts=LIMIT)
-    await reap(one, {DESTINATION: LIMIT}, held=ids(messages))
-    assert await states_of(aconn, "a") == [STILL_A._replace(attempts=LIMIT)] * 3
-    # Not even the second one, which has a head before it.
+    # The head, and with it those that have it before them.
     await reap(one, {DESTINATION: LIMIT}, held=ids(messages)[:1])
-    assert (await states_of(aconn, "a"))[0] == STILL_A._replace(attempts=LIMIT)
-    assert "dead" not in {state.status for state in await states_of(aconn, "a")}
+    assert await states_of(aconn, "a") == [STILL_A._replace(attempts=LIMIT)] * 3
+    # And what is behind a head that is buried.
+    await reap(one, {DESTINATION: LIMIT}, held=ids(messages)[1:2])
+    states = await states_of(aconn, "a")
+    assert [state.status for state in states] == ["dead", "processing", "pending"]
+    assert states[1] == STILL_A._replace(attempts=LIMIT)
