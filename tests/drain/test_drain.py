@@ -84,6 +84,11 @@ def hold_up_a_claim(conn: Conn, blocker: psycopg.Connection) -> None:
     """20 messages that a claim waits for; should it be the reclaim that waits, then once more."""
     while True:
         fill(blocker, 20)
+        # Due before any claim began that may be waiting by now.
+        blocker.execute(
+            "UPDATE outbox SET available_at = now() - interval '1 s',"
+            " created_at = now() - interval '1 s'"
+        )
         blocker.execute("LOCK TABLE outbox IN EXCLUSIVE MODE")
         until_a_statement_waits(conn, f"{CLAIM}|{RECLAIM}")
         if is_waiting(conn, CLAIM):

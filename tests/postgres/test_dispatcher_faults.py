@@ -92,7 +92,7 @@ async def test_a_lease_is_counted_from_before_the_claim_was_sent(
 ) -> None:
     publisher = Scripted(hang)
     async with dispatching(dsn, to(publisher), lease=30.0, times=NO_PATIENCE) as running:
-        running.dispatcher.claimer._next_reclaim = float("inf")
+        running.dispatcher.reclaimer._next = float("inf")
         with psycopg.connect(dsn) as other:
             other.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
             insert(other)

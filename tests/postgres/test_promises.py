@@ -158,7 +158,7 @@ async def test_an_owner_that_finished_late_but_was_not_overtaken_gets_its_result
         expire(conn)
 
     async with dispatching(dsn, to(Scripted(late)), reclaim_interval=60.0) as running:
-        running.dispatcher.claimer._next_reclaim = time.monotonic() + 60.0
+        running.dispatcher.reclaimer._next = time.monotonic() + 60.0
         await running.events.seen(Finalized)
     assert row(conn, number)["status"] == "done"
     assert running.dispatcher.tally.counts["lease_lost"] == 0
@@ -243,7 +243,7 @@ async def test_the_drain_of_unstarted_work_spends_no_attempt(
 ) -> None:
     publisher = Scripted()
     async with dispatching(dsn, to(publisher)) as running:
-        running.dispatcher.claimer._next_reclaim = float("inf")
+        running.dispatcher.reclaimer._next = float("inf")
         with psycopg.connect(dsn) as other:
             other.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
             number = insert(other)

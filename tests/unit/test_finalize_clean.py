@@ -63,4 +63,4 @@ def test_every_transition_with_an_error_cleans_it(transition: Transition) -> Non
 
 
 def test_a_finished_message_keeps_no_error_and_no_delay() -> None:
-    assert as_row(settled(a_message(), Finish())) == ("done", None, 0, None)
+    assert as_row(settled(a_message(), Finish())) == ("done", None, 0, None, False)

@@ -16,18 +16,18 @@ from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.careful import claim_carefully, is_about_rows, postpone_head
 from pgoutbox.dispatch.claim import ClaimedBatch, claim
 from pgoutbox.dispatch.lanes import Asked, Runs, claim_runs
-from pgoutbox.dispatch.reclaim import reclaim, reclaim_heads
 from pgoutbox.dispatch.scan import FRESH, LaneScan, ReadyScan
-from pgoutbox.events import Claimed, DatabaseFailed
+from pgoutbox.events import DatabaseFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from pgoutbox.database.pool import Database
+    from pgoutbox.dispatch.begin import Beginner
     from pgoutbox.dispatch.deliver import Deliverer
     from pgoutbox.dispatch.loop import DispatchOptions
+    from pgoutbox.dispatch.reclaimer import Reclaimer
     from pgoutbox.events import Event
-    from pgoutbox.message import ClaimedMessage
 
 QUIET_SECONDS = 0.05
 """How long a claim that found no unordered message is not repeated while lanes keep the worker
@@ -57,28 +57,25 @@ class Scans:
 
 
 class Claimer:
-    """Claims for all destinations and hands what it got to the deliverer."""
+    """Claims for all destinations, and has what it got begun."""
 
     def __init__(
         self,
         db: Database,
         deliverer: Deliverer,
+        beginner: Beginner,
+        reclaimer: Reclaimer,
         options: DispatchOptions,
         emit: Callable[[Event], None],
-        *,
-        margin: float,
-        stopping: Callable[[], bool],
     ) -> None:
         self._db = db
         self._deliverer = deliverer
         self._destinations = deliverer.destinations
         self._in_flight = deliverer.in_flight
+        self._beginner = beginner
+        self._reclaimer = reclaimer
         self._options = options
         self._emit = emit
-        self._margin = margin
-        """Nothing is begun so many seconds before its lease ends."""
-        self._stopping = stopping
-        self._next_reclaim = 0.0
         self._scans = {
             name: Scans(ReadyScan(options.sweep_interval), LaneScan(options.sweep_interval))
             for name in self._destinations
@@ -88,10 +85,6 @@ class Claimer:
         """Whether a free slot is reason enough for a claim."""
         return any(scans.hungry or bool(scans.lanes.hot) for scans in self._scans.values())
 
-    def reclaim_soon(self) -> None:
-        """Do not wait for the interval."""
-        self._next_reclaim = 0.0
-
     def woken(self) -> None:
         """Something may have been committed since the last claim."""
         for scans in self._scans.values():
@@ -100,15 +93,13 @@ class Claimer:
     async def turn(self, slots: dict[str, int]) -> tuple[int, bool]:
         """All branches that are due, with so many free slots. Messages, and whether to go on."""
         asked = list(slots)
-        total = 0
-        if time.monotonic() >= self._next_reclaim:
-            total += await self._reclaim(slots)
-        if self._stopping():
+        total = await self._reclaimer.turn(slots)
+        if self._beginner.stopping():
             return total, False
         claimed, cut = await self._claim_ready(slots)
         total += claimed
         for name in asked:
-            if self._stopping():
+            if self._beginner.stopping():
                 break
             if not self._lanes_wanted(name):
                 self._scans[name].lanes_hungry = False
@@ -130,7 +121,7 @@ class Claimer:
         if not rooms:
             return 0, False
         batch = await self._ask_ready(rooms, now)
-        self._begin(batch, 0, now)
+        self._beginner.begin(batch, 0, now)
         brought = Counter(message.destination for message in batch)
         for name, room in rooms.items():
             scans = self._scans[name]
@@ -192,7 +183,7 @@ class Claimer:
         if runs is None:
             return 0
         self._remember(scans, asked, runs)
-        self._begin_runs(runs, sent)
+        self._beginner.begin_runs(runs, sent)
         slots[name] -= len(runs.lanes)
         return len(runs.messages)
 
@@ -244,78 +235,3 @@ class Claimer:
             scans.lanes.walked(runs.cursor, found=bool(runs.lanes), ended=runs.ended, now=now)
         # There may be more new ones than one claim looks at.
         scans.looked = scans.looked or (asked.fresh > 0 and bool(runs.lanes))
-
-    async def _reclaim(self, slots: dict[str, int]) -> int:
-        sent = time.monotonic()
-        self._next_reclaim = sent + self._options.reclaim_interval
-        total = 0
-        for branch in (reclaim, reclaim_heads):
-            if self._stopping():
-                break
-            total += await self._reclaim_by(branch, slots)
-        if total:
-            self._next_reclaim = sent
-        return total
-
-    async def _reclaim_by(
-        self, branch: Callable[..., Awaitable[list[ClaimedMessage]]], slots: dict[str, int]
-    ) -> int:
-        sent = time.monotonic()
-        limits = {name: self._destinations[name].policy.max_attempts for name in slots}
-        try:
-            messages = await branch(
-                self._db,
-                owner=self._options.owner,
-                lease=self._options.lease,
-                slots={name: (free, limits[name]) for name, free in slots.items()},
-                suspect_allowed=not self._in_flight.suspect,
-                held=self._in_flight.ids,
-            )
-        except DATABASE_ERRORS as error:
-            if not is_about_rows(error):
-                raise
-            # An expired row that cannot be taken must not keep the others from being claimed.
-            self._emit(DatabaseFailed.because("reclaim", error))
-            return 0
-        self._begin(messages, len(messages), sent)
-        for message in messages:
-            slots[message.destination] = max(slots[message.destination] - 1, 0)
-        return len(messages)
-
-    def _begin(self, messages: Sequence[ClaimedMessage], reclaimed: int, sent: float) -> None:
-        if not messages:
-            return
-        self._emit(Claimed(messages, reclaimed, time.monotonic() - sent))
-        lease_ends, in_time = self._lease(sent)
-        startable: list[ClaimedMessage] = []
-        late: list[ClaimedMessage] = []
-        for message in messages:
-            fit = in_time and self._startable(message.destination)
-            (startable if fit else late).append(message)
-        ordered = [[message] for message in startable if message.ordering_key is not None]
-        self._deliverer.start([m for m in startable if m.ordering_key is None], lease_ends)
-        self._deliverer.start_runs(ordered, lease_ends)
-        self._deliverer.hand_back(late, lease_ends)
-
-    def _begin_runs(self, runs: Runs, sent: float) -> None:
-        messages = runs.messages
-        if not messages:
-            return
-        self._emit(Claimed(messages, 0, time.monotonic() - sent))
-        lease_ends, in_time = self._lease(sent)
-        if in_time and self._startable(messages[0].destination):
-            self._deliverer.start_runs(runs.lanes.values(), lease_ends)
-        else:
-            self._deliverer.hand_back(messages, lease_ends)
-
-    def _lease(self, sent: float) -> tuple[float, bool]:
-        """When it ends, and whether that is late enough to begin anything.
-
-        Counted from before the claim was sent: its own clock started no earlier. An answer may be
-        so late that others may take the messages before they are published.
-        """
-        ends = sent + self._options.lease
-        return ends, ends - self._margin > time.monotonic()
-
-    def _startable(self, destination: str) -> bool:
-        return not (self._stopping() or self._destinations[destination].stopped)

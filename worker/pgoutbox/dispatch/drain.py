@@ -76,10 +76,9 @@ async def drain(
     counted = dispatcher.count_drain()
     dispatcher.emit(DrainStarted(reason, len(dispatcher.in_flight)))
 
-    # 0. What waits behind another message of its lane was not begun: it goes back at once.
+    # 1. What waits in its lane goes back. No new claim: the one under way is awaited, not
+    # cancelled, and hands back what it brings.
     dispatcher.deliverer.hand_back_waiting()
-
-    # 1. No new claim. The one under way is awaited, not cancelled, and hands back what it brings.
     await background.cancel("listen", seconds=deadline.within(1.0))
     telling = asyncio.ensure_future(attempt(heartbeat(), deadline.within(1.0)))
 

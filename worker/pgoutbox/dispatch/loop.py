@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.backoff import Backoff
+from pgoutbox.dispatch.begin import Beginner
 from pgoutbox.dispatch.claimer import Claimer
 from pgoutbox.dispatch.deliver import Deliverer
 from pgoutbox.dispatch.finalizer import Finalizer
 from pgoutbox.dispatch.flight import InFlight
 from pgoutbox.dispatch.keeper import Keeper
+from pgoutbox.dispatch.reclaimer import Reclaimer
 from pgoutbox.dispatch.scan import SWEEP_SECONDS
 from pgoutbox.dispatch.tally import DrainCount, Tally
 from pgoutbox.events import DatabaseFailed, DatabaseRecovered, DestinationStopped
@@ -78,30 +80,7 @@ class Dispatcher:
         self.destinations = destinations
         self.options = options
         self.tally = Tally()
-        self.in_flight = InFlight(options.max_in_flight)
-        self.finalizer = Finalizer(db, self.in_flight, self.emit, retention=options.retention_mode)
-        self.keeper = Keeper(
-            db,
-            self.in_flight,
-            self.emit,
-            lease=options.lease,
-            interval=options.renew,
-            on_hung=self._stop_destination,
-        )
-        self.deliverer = Deliverer(
-            destinations, self.in_flight, self.finalizer, self.emit, self._unclassified
-        )
-        self.claimer = Claimer(
-            db,
-            self.deliverer,
-            options,
-            self.emit,
-            margin=self.keeper.margin,
-            stopping=lambda: self.stop is not None,
-        )
-        self.deliverer.margin = self.keeper.margin
-        self.finalizer.on_unwritten = self.deliverer.stop_lanes
-        self.keeper.on_lost = self.deliverer.stop_lanes
+        self._assemble()
         self.stop: StopRequest | None = None
         self._wakeup = wakeup
         self._observe = emit
@@ -113,6 +92,33 @@ class Dispatcher:
         self._claim_limit = MAX_CLAIM
         self.in_flight.on_change = self._slot_freed
         self.in_flight.on_suspect_gone = self._reclaim_soon
+
+    def _assemble(self) -> None:
+        db, options, emit = self.db, self.options, self.emit
+        self.in_flight = InFlight(options.max_in_flight)
+        self.finalizer = Finalizer(db, self.in_flight, emit, retention=options.retention_mode)
+        self.keeper = Keeper(
+            db,
+            self.in_flight,
+            emit,
+            lease=options.lease,
+            interval=options.renew,
+            on_hung=self._stop_destination,
+        )
+        self.deliverer = Deliverer(
+            self.destinations, self.in_flight, self.finalizer, emit, self._unclassified
+        )
+        self.finalizer.on_unwritten = self.deliverer.stop_lanes
+        self.keeper.on_lost = self.deliverer.stop_lanes
+        self.beginner = Beginner(
+            self.deliverer,
+            options,
+            emit,
+            margin=self.keeper.margin,
+            stopping=lambda: self.stop is not None,
+        )
+        self.reclaimer = Reclaimer(db, self.deliverer, self.beginner, options, emit)
+        self.claimer = Claimer(db, self.deliverer, self.beginner, self.reclaimer, options, emit)
 
     def emit(self, event: Event) -> None:
         """Tell every observer."""
@@ -179,7 +185,7 @@ class Dispatcher:
 
     def _reclaim_soon(self) -> None:
         """The suspect is gone: the next one may be tried."""
-        self.claimer.reclaim_soon()
+        self.reclaimer.soon()
         self._wakeup.nudge()
 
     async def _room(self) -> None:
