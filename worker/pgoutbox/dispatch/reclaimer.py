@@ -1,0 +1,84 @@
+"""When expired leases are looked for."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from pgoutbox.database.pool import DATABASE_ERRORS
+from pgoutbox.dispatch.careful import is_about_rows
+from pgoutbox.dispatch.reclaim import reclaim, reclaim_heads
+from pgoutbox.events import DatabaseFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pgoutbox.database.pool import Database
+    from pgoutbox.dispatch.begin import Beginner
+    from pgoutbox.dispatch.deliver import Deliverer
+    from pgoutbox.dispatch.loop import DispatchOptions
+    from pgoutbox.events import Event
+    from pgoutbox.message import ClaimedMessage
+
+
+class Reclaimer:
+    """Reclaims in its interval, and again at once while that brings something."""
+
+    def __init__(
+        self,
+        db: Database,
+        deliverer: Deliverer,
+        beginner: Beginner,
+        options: DispatchOptions,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self._db = db
+        self._deliverer = deliverer
+        self._beginner = beginner
+        self._options = options
+        self._emit = emit
+        self._next = 0.0
+
+    def soon(self) -> None:
+        """Do not wait for the interval."""
+        self._next = 0.0
+
+    async def turn(self, slots: dict[str, int]) -> int:
+        """Both branches, if the interval is over; how many messages, which take their slots."""
+        if time.monotonic() < self._next:
+            return 0
+        sent = time.monotonic()
+        self._next = sent + self._options.reclaim_interval
+        total = 0
+        for branch in (reclaim, reclaim_heads):
+            if self._beginner.stopping():
+                break
+            total += await self._claim_by(branch, slots)
+        if total:
+            self._next = sent
+        return total
+
+    async def _claim_by(
+        self, branch: Callable[..., Awaitable[list[ClaimedMessage]]], slots: dict[str, int]
+    ) -> int:
+        sent = time.monotonic()
+        limits = {name: self._deliverer.destinations[name].policy.max_attempts for name in slots}
+        try:
+            messages = await branch(
+                self._db,
+                owner=self._options.owner,
+                lease=self._options.lease,
+                slots={name: (free, limits[name]) for name, free in slots.items()},
+                suspect_allowed=not self._deliverer.in_flight.suspect,
+                held=self._deliverer.in_flight.ids,
+            )
+        except DATABASE_ERRORS as error:
+            if not is_about_rows(error):
+                raise
+            # An expired row that cannot be taken must not keep the others from being claimed.
+            self._emit(DatabaseFailed.because("reclaim", error))
+            return 0
+        self._beginner.begin(messages, len(messages), sent)
+        for message in messages:
+            slots[message.destination] = max(slots[message.destination] - 1, 0)
+        return len(messages)
