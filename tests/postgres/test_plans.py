@@ -61,7 +61,7 @@ CASES = {
     "locked": Case(LOCKED, {BY_ID}, 12),
     "explain unwritten": Case(EXPLAIN_UNWRITTEN, {BY_ID}, 5),
     "reap": Case(REAP, {"Index Scan using outbox_leased", BY_ID}, 25),
-    "prune": Case(PRUNE, {"Index Scan using outbox_done", BY_ID}, 4),
+    "prune": Case(PRUNE, {"Index Scan using outbox_done", BY_ID}, 7),
     "finalize and delete": Case(DELETE, {BY_ID}, 25),
     "finalize and archive": Case(ARCHIVE, {BY_ID}, 25),
     "archive kept": Case(ARCHIVE_KEPT, {"Index Scan using outbox_done", BY_ID}, 10),
