@@ -14,7 +14,7 @@ Conn = psycopg.Connection[tuple[Any, ...]]
 
 PATIENCE = 30.0
 
-RECLAIM, CLAIM, FINALIZE = "innocent|headed", "picked", "decided"
+RECLAIM, CLAIM, FINALIZE = "innocent|late.ordering_key", "picked", "decided"
 """Regular expressions for what only these statements say, in the first kilobyte that is shown."""
 
 

@@ -44,17 +44,20 @@ class ReadyScan:
     _place: Place | None = None
     """The last row that was found, while there may be more behind it."""
     _swept_at: float = float("-inf")
+    _sweep_sent_at: float | None = None
 
     def start(self, now: float) -> Start:
         """Where the claim that is about to be sent begins."""
         if now - self._swept_at >= self.sweep_every:
-            self._swept_at = now
+            self._sweep_sent_at = now
             return FRONT
         return Start(self._place, recent=self._place is None)
 
     def brought(self, last: Place | None, *, full: bool) -> None:
-        """``last``: the last row that it took; ``full``: there may be more behind that."""
+        """That claim worked. ``last``: the last row that it took; ``full``: there may be more."""
         self._place = last if full else None
+        if self._sweep_sent_at is not None:
+            self._swept_at, self._sweep_sent_at = self._sweep_sent_at, None
 
 
 MAX_RUN = 100
