@@ -204,6 +204,7 @@ def dispatch_options(settings: Settings) -> DispatchOptions:
         renew=settings.lease.renew,
         # Short beside the lease that a dead worker's messages have waited for already.
         reclaim_interval=min(5.0, settings.lease.duration / 6),
+        sweep_interval=settings.wakeup.max_interval,
         retention=timedelta(days=settings.retention.days),
         retention_mode=settings.retention.mode,
         retry_unclassified=settings.on_unclassified == "retry",

@@ -41,7 +41,8 @@ class Wakeup(Section):
         " they do not arrive `pgoutbox check` fails, and the worker logs an error at each test.",
     )
     max_interval: Seconds = Field(
-        default=1.0, description="Seconds between two polls while there is nothing to do, at most."
+        default=1.0,
+        description="Seconds, at most, between two polls and between two sweeps for late commits.",
     )
 
 
@@ -133,7 +134,7 @@ class Retention(Section):
         " to the table `outbox_archive`. Dead ones stay for ever. See docs/retention.md.",
     )
     days: float = Field(
-        default=7.0, gt=0, description="Days that delivered messages are kept or archived."
+        default=7.0, gt=0, le=36500, description="Days that delivered messages are kept."
     )
 
 
