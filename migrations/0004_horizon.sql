@@ -56,3 +56,8 @@ SELECT jsonb_build_object(
         'seconds', CASE WHEN o.seconds > 0 THEN o.seconds ELSE 0 * o.seconds END) ORDER BY o.place) FROM oldest o), '[]'))
 $$;
 REVOKE EXECUTE ON FUNCTION outbox_horizon() FROM PUBLIC;
+
+-- The table's settings of the first migration stand, by measurement (benchmarks/table_settings.py, figures in
+-- docs/decisions.md): no update can be HOT, since every transition changes a column that a partial index
+-- depends on, so a fillfactor below 100 only makes the table larger; and the server's 20 % would let dead rows
+-- grow with the history of finished messages.
