@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -130,10 +131,15 @@ class Book:
         """When the message was taken over from this publish's lease; never is infinity."""
         return self.overtaken.get((call.message, call.version), inf)
 
-    def settled(self, message: str, calls: Iterable[Publish]) -> float:
-        """From when on those behind it may be published."""
-        # A success whose lease was taken over later was never written, so it freed nobody.
-        kept = [call for call in calls if self.taken_over(call) == inf]
+    def lost_by(self, now: float, *calls: Publish) -> bool:
+        """Whether the message of any of these had been taken over by then."""
+        return any(self.taken_over(call) <= now for call in calls)
+
+    def settled(self, message: str, calls: Iterable[Publish], worker: str) -> float:
+        """From when on this worker may publish those behind it."""
+        # A success whose lease was taken over later was never written, so it freed nobody but the
+        # one who saw it.
+        kept = [call for call in calls if self.taken_over(call) == inf or self.saw(call, worker)]
         taken = [call.ended for call in kept if call.outcome == TAKEN]
         if taken:
             return min(taken)
@@ -141,6 +147,10 @@ class Book:
         if end is None or not end.left_lane:
             return inf
         return max((call.ended for call in kept), default=-inf)
+
+    def saw(self, call: Publish, worker: str) -> bool:
+        """Whether this is a publish of the worker's own that ended while it had its lease."""
+        return call.worker == worker and call.ended <= self.taken_over(call)
 
 
 def unknown(book: Book) -> Iterator[str]:
@@ -220,9 +230,9 @@ def out_of_turn(book: Book) -> Iterator[str]:
     This is what keeps a lane behind its dead head, behind a backoff and behind a due time.
     """
     for lane, calls in book.publishes.items():
-        turn = turns(book, lane)
+        turn = {worker: turns(book, lane, worker) for worker in {call.worker for call in calls}}
         for call in calls:
-            ready, whom = turn[call.message]
+            ready, whom = turn[call.worker][call.message]
             if call.began < ready:
                 yield (
                     f"lane {lane}: {call.message} was published ({call.outcome}) by {call.worker}"
@@ -230,32 +240,31 @@ def out_of_turn(book: Book) -> Iterator[str]:
                 )
 
 
-def turns(book: Book, lane: str) -> dict[str, tuple[float, str]]:
-    """When all that precede each message of the lane were settled, and by which of them."""
-    by_message: defaultdict[str, list[Publish]] = defaultdict(list)
-    for call in book.publishes.get(lane, ()):
-        by_message[call.message].append(call)
-    messages = book.lanes[lane]
-    so_far = (-inf, "")
-    prefix = [so_far]
-    for one in messages:
-        so_far = max(so_far, (book.settled(one.message, by_message[one.message]), one.message))
-        prefix.append(so_far)
-    ends = [one.latest for one in messages]
+def turns(book: Book, lane: str, worker: str) -> dict[str, tuple[float, str]]:
+    """When all that precede each message were settled for this worker, and by which of them."""
+    calls: defaultdict[str, list[Publish]] = defaultdict(list)
+    for call in book.publishes[lane]:
+        calls[call.message].append(call)
+    settled = [
+        (book.settled(one.message, calls[one.message], worker), one.message)
+        for one in book.lanes[lane]
+    ]
+    nobody = (-inf, "")
+    prefix = list(accumulate(settled, max, initial=nobody))
+    ends = [one.latest for one in book.lanes[lane]]
     found: dict[str, tuple[float, str]] = {}
     siblings: dict[int, tuple[float, str]] = {}
-    for one in messages:
-        own = siblings.get(one.transaction, (-inf, ""))
-        found[one.message] = max(prefix[bisect_left(ends, one.earliest)], own)
-        settled = book.settled(one.message, by_message[one.message])
-        siblings[one.transaction] = max(own, (settled, one.message))
+    for one, own in zip(book.lanes[lane], settled, strict=True):
+        before = siblings.get(one.transaction, nobody)
+        found[one.message] = max(prefix[bisect_left(ends, one.earliest)], before)
+        siblings[one.transaction] = max(before, own)
     return found
 
 
 def together(book: Book) -> Iterator[str]:
-    """Two publishes of a lane at once, unless the earlier one's lease was taken over."""
+    """Two publishes of a lane at once, although neither had lost its lease by then."""
     for lane, earlier, later in overlaps(book):
-        if book.taken_over(earlier) > later.began:
+        if not book.lost_by(later.began, earlier, later):
             yield (
                 f"lane {lane}: {later.worker} began {later.message} while {earlier.worker}"
                 f" was publishing {earlier.message} under a lease that nobody had taken over"
@@ -295,7 +304,7 @@ def went_on(book: Book) -> Iterator[str]:
 def allowed(book: Book) -> Iterator[str]:
     """What may happen, in particular after a lease ran out, one word for each time it did."""
     for _, earlier, later in overlaps(book):
-        if book.taken_over(earlier) <= later.began:
+        if book.lost_by(later.began, earlier, later):
             yield "overlaps after a lease ran out"
     for calls in book.publishes.values():
         firsts = [book.known[message] for message in first_successes(calls)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,8 +47,7 @@ def replay(changes: Sequence[Change]) -> Replayed:
     found = Replayed()
     lanes: defaultdict[str, Lane] = defaultdict(Lane)
     rows: dict[int, Change] = {}
-    for _, group in groupby(changes, key=lambda change: change.transaction):
-        statement = list(group)
+    for statement in statements(changes):
         found.problems += stolen(rows, statement)
         taken_over = sum(is_taken_over(rows.get(change.row), change) for change in statement)
         found.counts["leases taken over after they ran out"] += taken_over
@@ -61,6 +59,14 @@ def replay(changes: Sequence[Change]) -> Replayed:
         for lane in touched:
             found.problems += (f"lane {lane}: {what}" for what in lanes[lane].broken())
     return found
+
+
+def statements(changes: Iterable[Change]) -> Iterable[Sequence[Change]]:
+    """The changes by transaction: those of two that run side by side are noted in turns."""
+    found: defaultdict[int, list[Change]] = defaultdict(list)
+    for change in changes:
+        found[change.transaction].append(change)
+    return found.values()
 
 
 def stolen(rows: dict[int, Change], statement: Iterable[Change]) -> Iterator[str]:

@@ -73,6 +73,12 @@ class Tale:
     def finishes(self, *messages: str) -> None:
         self.becomes(*messages, status="done", left_lane=True)
 
+    def delivers(self, owner: str, *messages: str) -> None:
+        for message in messages:
+            self.claims(owner, message)
+            self.publishes_it(owner, message)
+            self.finishes(message)
+
     def gives_back(self, *messages: str) -> None:
         self.becomes(*messages, status="pending")
 
