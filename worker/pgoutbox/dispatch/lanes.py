@@ -86,7 +86,8 @@ WITH RECURSIVE hot AS MATERIALIZED (
           FROM hot
          WHERE try
         UNION ALL
-        (SELECT o.ordering_key, 0
+        (SELECT o.ordering_key,
+                coalesce((SELECT h.id FROM hot AS h WHERE h.ordering_key = o.ordering_key), 0)
            FROM outbox AS o
           WHERE o.destination = %(destination)s
             AND o.status = 'pending'
