@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # Tests neither survive a crash of the machine nor wait for its disk.
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+# What order transactions committed in, for those who judge lanes by it.
+COMMIT_ORDER = {"track_commit_timestamp": "on"}
 ROOM = 4 * 1024**3
 
 
@@ -46,7 +48,7 @@ def server_dsn() -> Iterator[str]:
         return
     from pgoutbox.demo.embedded import EmbeddedServer  # noqa: PLC0415 - imports an extra
 
-    server = EmbeddedServer(settings=FAST, data_in=_memory())
+    server = EmbeddedServer(settings=FAST | COMMIT_ORDER, data_in=_memory())
     try:
         server.start()
         yield server.dsn
