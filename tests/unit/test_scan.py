@@ -36,6 +36,15 @@ def test_a_claim_begins_behind_the_last_row_while_there_are_more() -> None:
     assert scan.start(100.5) == Start(HERE)
 
 
+def test_a_sweep_that_was_not_answered_is_sent_again() -> None:
+    scan = ReadyScan(sweep_every=1.0)
+    assert scan.start(100.0) == scan.start(100.1) == FRONT
+    scan.brought(None, full=False)
+    # Counted from when the one was sent that worked.
+    assert scan.start(101.05) == Start(recent=True)
+    assert scan.start(101.1) == FRONT
+
+
 def test_a_claim_begins_a_few_seconds_ago_once_everything_was_found() -> None:
     scan = ReadyScan(sweep_every=1.0)
     scan.start(100.0)
