@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
-from pgoutbox.database.conninfo import DatabaseOptions, conninfo
-from pgoutbox.dispatch.claim import CLAIM, MAX_CLAIM_BYTES
-from pgoutbox.dispatch.finalize import EXPLAIN_UNWRITTEN, FINALIZE, LOCKED
-from pgoutbox.dispatch.finalize_statements import ARCHIVE, DELETE
-from pgoutbox.dispatch.reclaim import RECLAIM
-from pgoutbox.dispatch.renew import LOOK, RENEW
-from pgoutbox.dispatch.retention import ARCHIVE_KEPT, PRUNE
-from pgoutbox.dispatch.sweep import REAP
-from tests.support.big_tables import MAX_ATTEMPTS, SPENT, Tables, big_tables
-from tests.support.plans import Plan, Prepared
+from tests.support.big_tables import Tables, big_tables
+from tests.support.plan_cases import (
+    BATCH,
+    CASES,
+    EXECUTIONS,
+    MODES,
+    STATISTICS,
+    explained,
+    parameters,
+    worker,
+)
+from tests.support.plans import Prepared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from psycopg import Connection
+    from tests.support.plans import Plan
 
-BATCH = 100
-PRUNED = 1000
-BATCHES = {"reap": SPENT, "prune": PRUNED, "archive kept": PRUNED}
-EXECUTIONS = 8
-MODES = {"force_custom_plan": 2, "auto": EXECUTIONS, "force_generic_plan": 2}
-"""How often to execute: left to itself, the server may take a generic plan from the sixth on."""
-STATISTICS = ["never", "quiet", "fresh"]
-LEASE = timedelta(seconds=30)
-BY_ID = "Index Scan using outbox_pkey"
 # Some of the kept messages are of yesterday, shortly after midnight.
 YESTERDAY = """
 DO $$ BEGIN EXECUTE format(
@@ -41,33 +33,6 @@ DO $$ BEGIN EXECUTE format(
     date_trunc('day', now(), 'UTC') - interval '24 hours', date_trunc('day', now(), 'UTC'));
 END $$
 """
-
-
-class Case(NamedTuple):
-    """A statement, how it is to read the table, and the blocks that one row may cost."""
-
-    statement: bytes
-    scans: set[str]
-    blocks: int
-
-
-# A row that changes moves to a new place and into each of its indexes, three to four blocks each.
-CASES = {
-    "claim": Case(CLAIM, {"Index Scan using outbox_ready", BY_ID}, 25),
-    "reclaim": Case(RECLAIM, {"Index Scan using outbox_leased", BY_ID}, 25),
-    "finalize": Case(FINALIZE, {BY_ID}, 25),
-    "renew": Case(RENEW, {BY_ID}, 28),
-    "look": Case(LOOK, {BY_ID}, 5),
-    "locked": Case(LOCKED, {BY_ID}, 12),
-    "explain unwritten": Case(EXPLAIN_UNWRITTEN, {BY_ID}, 5),
-    "reap": Case(REAP, {"Index Scan using outbox_leased", BY_ID}, 25),
-    "prune": Case(PRUNE, {"Index Scan using outbox_done", BY_ID}, 7),
-    "finalize and delete": Case(DELETE, {BY_ID}, 25),
-    "finalize and archive": Case(ARCHIVE, {BY_ID}, 25),
-    "archive kept": Case(ARCHIVE_KEPT, {"Index Scan using outbox_done", BY_ID}, 10),
-}
-ROWS = 20
-"""What all nodes of a plan together may produce or throw away for one row of the batch."""
 
 
 @pytest.fixture(scope="module")
@@ -80,53 +45,12 @@ def tables(server_dsn: str, template: str) -> Iterator[Tables]:
         yield built
 
 
-def worker(dsn: str, mode: str = "force_custom_plan") -> Connection[Any]:
-    """A connection with the worker's settings, apart from how plans are cached."""
-    options = DatabaseOptions(dsn=lambda: dsn)
-    conn: Connection[Any] = psycopg.connect(
-        conninfo(options, session_settings=True), autocommit=True, prepare_threshold=None
-    )
-    conn.execute(f"SET plan_cache_mode = {mode}".encode())
-    return conn
+def settled(plans: list[Plan]) -> int:
+    """The most blocks that any of them read but the first.
 
-
-def parameters(conn: Connection[Any], batch: int, *, own: str = "default") -> dict[str, Any]:
-    """For any of the statements: held ids in no order, and every third message to be retried."""
-    held = conn.execute(
-        "SELECT id FROM outbox WHERE status = 'processing' AND lease_until > now()"
-        " ORDER BY md5(id::text) LIMIT %s",
-        [batch],
-    ).fetchall()
-    retried = [number % 3 == 0 for number in range(batch)]
-    return {
-        "destinations": [own, "mail"],
-        "slots": [batch, batch],
-        "max_attempts": [MAX_ATTEMPTS, MAX_ATTEMPTS],
-        "owner": "a",
-        "lease": LEASE,
-        "budget": MAX_CLAIM_BYTES,
-        "patience": "500ms",
-        "suspect_allowed": True,
-        # What a worker holds that was claimed long ago.
-        "held": "{" + ",".join(map(str, range(1, BATCH + 1))) + "}",
-        "ids": "{" + ",".join(str(row_id) for (row_id,) in held) + "}",
-        "versions": "{" + ",".join(["1"] * batch) + "}",
-        "statuses": ["pending" if again else "done" for again in retried],
-        "delays": [5.0 if again else None for again in retried],
-        "refunds": [0] * batch,
-        "errors": ["timeout" if again else None for again in retried],
-        "skips": [False] * batch,
-        "keep": timedelta(0),
-        "limit": PRUNED,
-    }
-
-
-def explained(
-    conn: Connection[Any], name: str, values: dict[str, Any], times: int = EXECUTIONS
-) -> list[Plan]:
-    """The plans of all executions of a statement that is prepared once."""
-    prepared = Prepared(conn, name, CASES[name].statement)
-    return [prepared.explain(values) for _ in range(times)]
+    That one clears away what statements before it have put into the indexes and rolled back.
+    """
+    return max(plan.blocks for plan in plans[1:])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -136,15 +60,14 @@ def test_a_statement_reads_what_its_batch_needs(
     tables: Tables, name: str, statistics: str, mode: str
 ) -> None:
     case = CASES[name]
-    batch = BATCHES.get(name, BATCH)
     with worker(getattr(tables, statistics), mode) as conn:
         plans = explained(conn, name, parameters(conn, BATCH), MODES[mode])
     for plan in plans:
         assert plan.scans == case.scans
-        assert plan.sorted_rows <= batch
-        assert plan.rows <= ROWS * batch
-        assert plan.blocks <= case.blocks * batch
+        assert plan.sorted_rows <= case.batch
+        assert plan.rows <= case.rows * case.batch
         assert plan.repeated_searches == []
+    assert settled(plans) <= case.blocks * case.batch
 
 
 # What only looks rows up pays for the height of the index, which grows by one in a thousandfold.
@@ -166,7 +89,8 @@ def test_a_million_kept_messages_make_no_statement_dearer_by_half(
 @pytest.mark.parametrize(
     "name",
     [
-        *("claim", "finalize", "finalize and delete", "finalize and archive"),
+        *("claim", "claim from a place on", "claim runs"),
+        *("finalize", "finalize and delete", "finalize and archive"),
         *("locked", "renew", "look", "explain unwritten"),
     ],
 )
@@ -189,18 +113,91 @@ def test_a_batch_four_times_as_large_costs_about_four_times_as_much(
     ("name", "own", "wealth"),
     [
         ("claim", "slow", "100,000 messages in backoff"),
+        ("claim", "slow_lanes", "100,000 messages of lanes in backoff"),
         ("claim", "other", "100,000 expired messages"),
+        ("claim", "other_lanes", "100,000 expired messages of lanes"),
+        ("claim", "hot", "100,000 messages of a lane"),
+        ("claim runs of fresh lanes", "slow_lanes", "100,000 messages of lanes in backoff"),
+        ("claim runs of fresh lanes", "other_lanes", "100,000 expired messages of lanes"),
+        ("claim runs of fresh lanes", "slow", "100,000 messages in backoff"),
+        ("claim runs", "slow", "100,000 messages in backoff"),
+        ("claim runs", "other", "100,000 expired messages"),
         ("reclaim", "mail", "100,000 expired messages of another destination"),
-        ("reap", "mail", "100,000 expired messages of another destination"),
         ("reclaim", "slow", "100,000 messages in backoff"),
+        ("reclaim heads", "mail", "100,000 expired messages of another destination"),
+        ("reclaim heads", "slow_lanes", "100,000 messages of lanes in backoff"),
+        ("reap", "mail", "100,000 expired messages of another destination"),
     ],
 )
 def test_finding_nothing_costs_nothing_beside(
     tables: Tables, name: str, own: str, wealth: str, statistics: str
 ) -> None:
     with worker(getattr(tables, statistics)) as conn:
-        plans = explained(conn, name, parameters(conn, BATCH, own=own), 2)
-    assert max(plan.blocks for plan in plans) <= 40, wealth
+        plans = explained(
+            conn,
+            name,
+            parameters(conn, BATCH),
+            2,
+            destination=own,
+            destinations=[own, "mail"],
+            cursor="",
+        )
+    assert settled(plans) <= 40, wealth
+
+
+WALKED = 500
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("statistics", STATISTICS)
+@pytest.mark.parametrize("own", ["blocked", "slow_lanes", "other_lanes"])
+def test_a_lane_that_is_walked_over_costs_one_look_at_its_head(
+    tables: Tables, own: str, statistics: str, mode: str
+) -> None:
+    with worker(getattr(tables, statistics), mode) as conn:
+        values = parameters(conn, BATCH) | {"destination": own, "cursor": "k", "steps": WALKED}
+        plans = explained(conn, "claim runs", values, MODES[mode], cursor="k", fresh=0)
+    for plan in plans:
+        assert plan.scans == CASES["claim runs"].scans
+        assert WALKED <= plan.rows <= 20 * WALKED
+    assert settled(plans) <= 5 * WALKED
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("statistics", STATISTICS)
+def test_what_is_due_behind_a_dead_head_costs_a_look_at_that(
+    tables: Tables, statistics: str, mode: str
+) -> None:
+    with worker(getattr(tables, statistics), mode) as conn:
+        name = "claim runs of fresh lanes"
+        values = parameters(conn, BATCH)
+        plans = explained(conn, name, values, MODES[mode], destination="blocked", fresh=100)
+    for plan in plans:
+        assert 100 <= plan.rows <= 20 * 100
+    assert settled(plans) <= 10 * 100
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("statistics", STATISTICS)
+@pytest.mark.parametrize(
+    "name", ["claim runs", "claim runs of hot lanes", "claim runs of fresh lanes"]
+)
+def test_a_run_of_a_lane_of_100_000_messages_reads_that_run(
+    tables: Tables, name: str, statistics: str, mode: str
+) -> None:
+    run = 50
+    with worker(getattr(tables, statistics), mode) as conn:
+        hot = {"hot_keys": ["hot"], "hot_ids": [0], "hot_tries": [True]} if "hot" in name else {}
+        values = parameters(conn, BATCH)
+        asked = {"destination": "hot", "run": run, "lanes": 10, "cursor": ""} | hot
+        plans = explained(conn, name, values, MODES[mode], **asked)
+    for plan in plans:
+        assert plan.root["Actual Rows"] == run + 1
+        # The newest messages are a hundred, of one lane as they may be.
+        assert plan.sorted_rows <= 100
+        assert plan.rows <= CASES[name].rows * run
+    # What is read once for each claim weighs more on one lane than on twenty.
+    assert settled(plans) <= 40 * run
 
 
 def test_to_claim_and_finalize_beside_a_million_kept_messages_reads_about_as_much_as_without(

@@ -24,6 +24,10 @@ HELD = 2_000
 EXPIRED = 300
 SUSPECTS = 20
 SPENT = 300
+LANES = 450
+"""Lanes with ten messages that are due, and as many whose lease expired."""
+BLOCKED = 2_000
+HOT = 100_000
 KEPT = 1_000_000
 MAX_ATTEMPTS = 12
 
@@ -92,31 +96,59 @@ def _analyze(dsn: str) -> None:
 
 
 def _keep(dsn: str, count: int) -> None:
-    """Finished messages."""
-    with psycopg.connect(dsn, autocommit=True) as conn:
+    """Finished messages, every second one of a lane."""
+    with _bulk(dsn) as conn:
         done = {"status": "'done'", "pending_since": "NULL", "done_at": "now() - interval '1 hour'"}
-        fill(conn, count, **done, **SAME_ID)
+        lanes = {
+            "destination": "CASE WHEN g % 2 = 0 THEN 'lanes' ELSE 'default' END",
+            "ordering_key": "CASE WHEN g % 2 = 0 THEN 'k' || g % 5000 END",
+        }
+        fill(conn, count, **done, **lanes, **SAME_ID)
 
 
 def _burden(dsn: str) -> None:
     """Messages in backoff, and those that another destination's workers have left behind."""
-    with psycopg.connect(dsn, autocommit=True) as conn:
+    with _bulk(dsn) as conn:
         put = partial(fill, conn, 100_000, **SAME_ID)
         put(available_at="now() + interval '1 day'", attempts="1")
         put(destination="'slow'", available_at="now() + interval '1 day'", attempts="1")
         put(destination="'other'", **OVER)
+        lanes = {"ordering_key": "'k' || g % 20000"}
+        put(destination="'slow_lanes'", available_at="now() + interval '1 day'", **lanes)
+        put(destination="'other_lanes'", **lanes, **OVER)
+        fill(conn, HOT, destination="'hot'", ordering_key="'hot'", **SAME_ID)
 
 
 def _work(dsn: str) -> None:
-    """What there is to do for the destination ``default``."""
-    with psycopg.connect(dsn, autocommit=True) as conn:
+    """What there is to do for the destinations ``default`` and ``lanes``."""
+    with _bulk(dsn) as conn:
         fill(conn, READY)
         fill(conn, HELD, **LIVE)
         fill(conn, EXPIRED, **OVER)
         fill(conn, SUSPECTS, **OVER | {"attempts": "3", "reclaims": "2"})
         fill(conn, SPENT, **OVER | {"attempts": str(MAX_ATTEMPTS)})
         fill(conn, 200, ordering_key="'k' || g % 7")
+        _work_in_lanes(conn)
         if conn.execute("SELECT FROM outbox WHERE status = 'done' LIMIT 1").rowcount == 0:
             fill(
                 conn, READY, status="'done'", pending_since="NULL", done_at="now() - interval '1h'"
             )
+
+
+def _work_in_lanes(conn: psycopg.Connection) -> None:
+    put = partial(fill, conn, destination="'lanes'")
+    put(count=10 * LANES, ordering_key=f"'ready ' || g % {LANES}")
+    put(count=3 * LANES, ordering_key=f"'expired ' || g % {LANES}", **OVER)
+    put(count=SUSPECTS, ordering_key="'suspect ' || g", **OVER | {"reclaims": "1"})
+    spent = OVER | {"attempts": str(MAX_ATTEMPTS)}
+    put(count=3 * SPENT, destination="'spent'", ordering_key=f"'k' || g % {SPENT}", **spent)
+    # Each behind a dead one.
+    dead = {"status": "'dead'", "pending_since": "NULL"}
+    for columns in (dead, {}):
+        lane = f"'k' || lpad((g % {BLOCKED})::text, 4, '0')"
+        put(count=BLOCKED, destination="'blocked'", ordering_key=lane, **columns)
+
+
+def _bulk(dsn: str) -> psycopg.Connection:
+    """A connection that runs no triggers: more lanes at once than there are locks for them."""
+    return psycopg.connect(dsn, autocommit=True, options="-c session_replication_role=replica")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import psycopg
 
 PLACEHOLDER = re.compile(rb"%\((\w+)\)s")
+# As the driver declares them; the types of all others are left to the server.
+INTERVALS = dict.fromkeys([b"recent", b"lease", b"keep"], b"interval")
 REMOVED = ("Rows Removed by Filter", "Rows Removed by Index Recheck", "Rows Removed by Join Filter")
 
 
@@ -91,7 +93,10 @@ class Prepared:
         numbered = PLACEHOLDER.sub(
             lambda found: b"$%d" % (self._parameters.index(found[1]) + 1), statement
         )
-        conn.execute(b'PREPARE "%s" AS %s' % (name.encode(), numbered.replace(b"%%", b"%")))
+        types = b", ".join(INTERVALS.get(each, b"unknown") for each in self._parameters)
+        conn.execute(
+            b'PREPARE "%s" (%s) AS %s' % (name.encode(), types, numbered.replace(b"%%", b"%"))
+        )
 
     def explain(self, parameters: Mapping[str, Any]) -> Plan:
         """Execute it, undo what it did, and say how it was done."""
