@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # The commit order comes from the server's own timestamps.
 SETTINGS = {"track_commit_timestamp": "on", "fsync": "off", "synchronous_commit": "off"}
 PATIENCE = 300.0
+MODES = ("keep", "delete", "archive")
 
 
 @click.command()
@@ -37,6 +38,7 @@ PATIENCE = 300.0
 @click.option("--keys", default=200, show_default=True, help="Lanes of each destination.")
 @click.option("--disturbances", default=60, show_default=True, help="Kills, stops and signals.")
 @click.option("--faults", default=1.0, show_default=True, help="How often publishes fail.")
+@click.option("--retention", type=click.Choice(MODES), default="keep", show_default=True)
 @click.option("--processes", default=2, show_default=True, help="Workers that may be killed.")
 @click.option("--threads", default=2, show_default=True, help="Workers that may not.")
 @click.option("--seed", type=int, help="Any, if not given; it is printed.")

@@ -56,12 +56,12 @@ def run(server_dsn: str, template: str, tmp_path: Path) -> Run:
 def test_lanes_keep_their_commit_order_while_workers_are_killed_and_publishers_fail(
     run: Run,
 ) -> None:
-    plan = Plan(seed=SEED)
+    plan = Plan(seed=SEED, retention=random.Random(SEED).choice(("keep", "delete", "archive")))
     verdict = run(plan)
     if verdict.problems:
         less, found = shrunk(plan, run, verdict)
         pytest.fail(f"{plan}\n{verdict}\n\nthe smallest that was seen to fail:\n{less}\n{found}")
-    assert verdict.counts["messages done"] > plan.messages * 0.8
+    assert verdict.counts["messages done"] > plan.messages * 0.6
     for outcome in ("RetryableError", "Defer", "PermanentError"):
         assert verdict.counts[f"publishes {outcome}"]
 
