@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from psycopg import errors
+from psycopg import errors, sql
 from psycopg.types.json import Jsonb
 
 from tests.support.outbox_rows import PLAIN, insert, insert_into
@@ -48,6 +48,7 @@ REFUSED = [
     Refused("outbox_status_known", {"status": "lost", "pending_since": None}),
     Refused("outbox_one_payload", {"payload": None}),
     Refused("outbox_one_payload", {"body": b"two of them"}),
+    Refused("outbox_one_payload", {"payload": Jsonb(None), "body": b""}),
     Refused("outbox_headers_strings", {"headers": Jsonb({"trace": 1})}),
     Refused("outbox_headers_strings", {"headers": Jsonb({"trace": None})}),
     Refused("outbox_headers_strings", {"headers": Jsonb({"trace": ["a"]})}),
@@ -65,10 +66,13 @@ REFUSED = [
     Refused("outbox_pending_owed", {"status": "dead"}),
     Refused("outbox_pending_owed", {"status": "done", "done_at": MOMENT}),
     Refused("outbox_times_finite", {"available_at": "infinity"}),
+    Refused("outbox_times_finite", {"available_at": "-infinity"}),
     Refused("outbox_times_finite", {"created_at": "-infinity"}),
     Refused("outbox_times_finite", {"created_at": "20000-01-01"}),
     Refused("outbox_times_finite", {"created_at": "0044-03-15 BC"}),
+    Refused("outbox_times_finite", {"created_at": "infinity"}),
     Refused("outbox_attempts_counted", {"attempts": 2147483647}),
+    Refused("outbox_attempts_counted", {"reclaims": 2147483647}),
     Refused("outbox_done_dated", {"status": "done", "pending_since": None}),
     Refused("outbox_undone_undated", {"done_at": MOMENT}),
     Refused("outbox_undone_undated", LEASED | {"done_at": MOMENT}),
@@ -81,11 +85,13 @@ REFUSED = [
     Refused("outbox_destination_name", {"destination": "bank-1"}),
     Refused("outbox_destination_name", {"destination": "bank\n"}),
     Refused("outbox_destination_name", {"destination": "b" * 41}),
+    Refused("outbox_destination_name", {"destination": "bänk"}),
     Refused("outbox_ordering_key_fit", {"ordering_key": ""}),
     Refused("outbox_ordering_key_fit", {"ordering_key": "k" * 513}),
     Refused("outbox_ordering_key_fit", {"ordering_key": "é" * 257}),
     Refused("outbox_dedup_key_fit", {"dedup_key": ""}),
     Refused("outbox_dedup_key_fit", {"dedup_key": "k" * 513}),
+    Refused("outbox_dedup_key_fit", {"dedup_key": "é" * 257}),
     Refused("outbox_names_fit", {"aggregate_type": ""}),
     Refused("outbox_names_fit", {"aggregate_id": ""}),
     Refused("outbox_names_fit", {"event_type": ""}),
@@ -120,24 +126,71 @@ ACCEPTED: list[dict[str, Any]] = [
 ]
 
 
-def test_each_check_refuses_what_it_should_and_is_named(conn: psycopg.Connection) -> None:
+def change(conn: psycopg.Connection, table: str, columns: dict[str, Any]) -> int:
+    """Set ``columns`` of every row; how many there were."""
+    statement = sql.SQL("UPDATE {} SET {}").format(
+        sql.Identifier(table),
+        sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in columns),
+    )
+    return conn.execute(statement, list(columns.values())).rowcount
+
+
+def test_each_rule_refuses_inserts_that_break_it_and_is_named(conn: psycopg.Connection) -> None:
     for constraint, columns, table in REFUSED:
         with pytest.raises(errors.CheckViolation) as refused:
             insert_into(conn, table, **VALID[table] | columns)
         assert refused.value.diag.constraint_name == constraint, columns
 
 
-def test_no_check_is_without_a_case(conn: psycopg.Connection) -> None:
+def test_each_rule_refuses_updates_that_break_it_and_is_named(conn: psycopg.Connection) -> None:
+    for table in VALID.keys() - {"outbox_wakeup"}:
+        insert_into(conn, table, **VALID[table])
+    for constraint, columns, table in REFUSED:
+        with pytest.raises(errors.CheckViolation) as refused:
+            change(conn, table, columns)
+        assert refused.value.diag.constraint_name == constraint, columns
+
+
+def test_no_rule_is_without_a_case(conn: psycopg.Connection) -> None:
     found = conn.execute("""
         SELECT conname FROM pg_constraint
          WHERE contype = 'c' AND connamespace = 'public'::regnamespace
+        UNION
+        SELECT m[1] FROM pg_proc, regexp_matches(prosrc, $$THEN '(outbox_[a-z_]+)'$$, 'g') m
+         WHERE oid = 'outbox_check'::regproc
     """).fetchall()
     assert {name for (name,) in found} == {case.constraint for case in REFUSED}
 
 
-def test_what_the_checks_allow_is_stored(conn: psycopg.Connection) -> None:
+def test_a_refusal_says_what_is_allowed_and_nothing_of_what_the_message_holds(
+    conn: psycopg.Connection,
+) -> None:
+    told: dict[str | None, str] = {}
+    for constraint, columns, table in REFUSED:
+        if table == "outbox":
+            with pytest.raises(errors.CheckViolation) as refused:
+                insert(conn, **{"aggregate_id": "secret"} | columns)
+            assert constraint in str(refused.value)
+            assert "secret" not in str(refused.value)
+            told[constraint] = refused.value.diag.message_detail or ""
+    assert "1 to 512 bytes" in told["outbox_names_fit"]
+    assert "lower-case" in told["outbox_destination_name"]
+
+
+def test_a_column_that_may_not_be_null_is_told_from_a_broken_rule(conn: psycopg.Connection) -> None:
+    never_null = ("status", "destination", "headers", "attempts", "lease_version", "event_type")
+    for name in (*never_null, "available_at", "created_at", "aggregate_type", "content_type"):
+        with pytest.raises(errors.NotNullViolation) as refused:
+            insert(conn, **{name: None})
+        assert refused.value.diag.column_name == name
+
+
+def test_what_the_rules_allow_is_stored(conn: psycopg.Connection) -> None:
     for columns in ACCEPTED:
         insert(conn, **columns)
+        conn.execute("DELETE FROM outbox")
+        insert(conn)
+        assert change(conn, "outbox", columns) == 1
     for table in ("outbox_workers", "outbox_inbox", "outbox_audit"):
         insert_into(conn, table, **VALID[table])
 

@@ -27,7 +27,7 @@ PARTS = {
           JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
           LEFT JOIN pg_collation l ON l.oid = a.attcollation
           LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
-         WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
+         WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'c')
          ORDER BY c.relname, a.attnum""",
     "storage": b"""
         SELECT format('%s %s', relname, array_to_string(reloptions, ' '))
@@ -36,10 +36,11 @@ PARTS = {
     "indexes": b"""
         SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY indexname""",
     "constraints": b"""
-        SELECT format('%s %s: %s', conrelid::regclass, conname, pg_get_constraintdef(oid))
-          FROM pg_constraint
-         WHERE connamespace = 'public'::regnamespace AND contype <> 'n'
-         ORDER BY conrelid::regclass::text, conname""",
+        SELECT format('%s %s: %s', coalesce(t.typname, c.conrelid::regclass::text), c.conname,
+                      pg_get_constraintdef(c.oid))
+          FROM pg_constraint c LEFT JOIN pg_type t ON t.oid = c.contypid
+         WHERE c.connamespace = 'public'::regnamespace AND c.contype <> 'n'
+         ORDER BY coalesce(t.typname, c.conrelid::regclass::text), c.conname""",
     "triggers": b"""
         SELECT pg_get_triggerdef(t.oid)
           FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
