@@ -32,6 +32,8 @@ class Fleet:
     """Messages come one per transaction; the flag decides whether each notifies everybody."""
 
     size: int
+    waiting: int = 0
+    """Commits that wait for each other while the flag is on."""
     rng: random.Random = field(default_factory=lambda: random.Random(11))
     now: float = 0.0
     wanted: bool = False
@@ -67,6 +69,8 @@ class Fleet:
         longest = SILENT_INTERVAL if worker.loudness.silent(self.now) else 1.0
         worker.interval = STEP if count else min(worker.interval * 2, longest)
         worker.polls_at = self.now + worker.interval
+        if worker.loudness.curious(self.now):
+            worker.loudness.looked(self.waiting if self.wanted else 0, self.now)
         wanted = worker.loudness.wanted(self.now)
         if wanted is not None and wanted != worker.said:
             worker.said = wanted
@@ -118,3 +122,20 @@ def test_a_load_that_comes_and_goes_costs_two_flips_each_time() -> None:
     fleet = Fleet(3)
     fleet.run(60.0, lambda now: 600.0 if now % 20 < 10 else 0.0)
     assert len(fleet.flips) <= 2 * 3 + 1
+
+
+@pytest.mark.parametrize("size", [1, 4, 20])
+def test_producers_who_keep_each_other_waiting_are_let_alone_most_of_the_time(size: int) -> None:
+    fleet = Fleet(size, waiting=7)
+    fleet.run(120.0, lambda _now: 160.0 if fleet.wanted else 2500.0)
+    assert fleet.notified.count(True) < 0.02 * len(fleet.notified)
+    # On and off again, once for each silence.
+    assert len(fleet.flips) <= 2 * 120.0 / SILENCE_SECONDS + 1
+
+
+def test_a_fleet_without_waiting_commits_stays_notified_at_two_hundred_a_second() -> None:
+    fleet = Fleet(4)
+    fleet.run(1.0, lambda _now: 0.0)
+    fleet.run(120.0, lambda _now: 200.0)
+    assert fleet.notified.count(False) == 0
+    assert len(fleet.flips) == 1

@@ -12,6 +12,8 @@ import random
 import time
 from typing import TYPE_CHECKING
 
+from psycopg import ProgrammingError
+
 from pgoutbox.dispatch.loudness import RATE_WINDOW, SILENT_INTERVAL, Loudness
 
 if TYPE_CHECKING:
@@ -26,6 +28,14 @@ DEBOUNCE_STEP = 0.001
 # One row; touched only when the answer changes, so that an idle fleet writes nothing.
 SWITCH = b"""
 UPDATE outbox_wakeup SET wanted = %(wanted)s, changed_at = now() WHERE wanted <> %(wanted)s
+"""
+
+# A commit that notifies takes this lock until it is flushed: that of "no database in particular",
+# one for the whole server. Every role sees who waits for it.
+QUEUED = b"""
+SELECT count(*) FROM pg_locks
+ WHERE locktype = 'object' AND database = 0 AND classid = 'pg_database'::regclass AND objid = 0
+   AND NOT granted
 """
 
 
@@ -43,6 +53,7 @@ class Wakeup:
         self._loudness = Loudness(time.monotonic())
         self._wanted: bool | None = None
         self._said_at = 0.0
+        self._may_look = True
 
     def listening(self, *, active: bool) -> None:
         """The listener reports whether notifications arrive at all."""
@@ -95,6 +106,8 @@ class Wakeup:
         """
         if not (self._notify_possible and self._listening):
             return False
+        if self._may_look and self._loudness.curious(time.monotonic()):
+            await self._look(db)
         now = time.monotonic()
         wanted = self._loudness.wanted(now)
         if wanted is None:
@@ -105,6 +118,15 @@ class Wakeup:
         touched = await db.execute(SWITCH, {"wanted": wanted})
         self._wanted, self._said_at = wanted, now
         return wanted and (changed or touched > 0)
+
+    async def _look(self, db: Database) -> None:
+        try:
+            [(waiting,)] = await db.fetch(QUEUED)
+        except ProgrammingError:
+            # Somebody took the right to see locks from everybody. The rate is still judged.
+            self._may_look = False
+        else:
+            self._loudness.looked(waiting, time.monotonic())
 
     def _doubtful(self, now: float) -> bool:
         """Whether somebody else may have said the opposite meanwhile."""
