@@ -39,23 +39,30 @@ UPDATE outbox AS o
 RETURNING o.id
 """
 
-# The head of the first lane behind the cursor, as in CLAIM_RUNS.
+# The head of the first lane behind the cursor, as in CLAIM_RUNS. Looked for without a lock: should
+# somebody have locked it, the next one of its lane is not the head.
 POSTPONE_HEAD = b"""
-UPDATE outbox AS o
-   SET available_at = now() + interval '1 minute', last_error = %(error)s
- WHERE o.id = ANY (ARRAY (
-    SELECT p.id
-      FROM outbox AS p
-     WHERE p.destination = %(destination)s
-       AND p.ordering_key > %(cursor)s
-       AND p.ordering_key IS NOT NULL
-       AND p.done_at IS NULL
-     ORDER BY p.ordering_key, p.id
+WITH head AS MATERIALIZED (
+    SELECT o.id, o.ordering_key
+      FROM outbox AS o
+     WHERE o.destination = %(destination)s
+       AND o.ordering_key > %(cursor)s
+       AND o.ordering_key IS NOT NULL
+       AND o.done_at IS NULL
+     ORDER BY o.ordering_key, o.id
      LIMIT 1
-       FOR UPDATE SKIP LOCKED))
-   AND o.status = 'pending'
-   AND o.available_at <= now()
-RETURNING o.id
+), postponed AS (
+    UPDATE outbox AS o
+       SET available_at = now() + interval '1 minute', last_error = %(error)s
+     WHERE o.id = ANY (ARRAY (
+        SELECT p.id
+          FROM outbox AS p
+         WHERE p.id = (SELECT id FROM head)
+           AND p.status = 'pending'
+           AND p.available_at <= now()
+           FOR UPDATE SKIP LOCKED))
+)
+SELECT ordering_key FROM head
 """
 
 # Data, integrity, limits of the program, and what triggers raise: not the weather.
@@ -108,7 +115,12 @@ async def _claim_one(
     return ClaimedBatch()
 
 
-async def postpone_head(db: Database, destination: str, cursor: str, error: Exception) -> None:
-    """Put off, for a minute, the message at the head of the first lane behind ``cursor``."""
+async def postpone_head(db: Database, destination: str, cursor: str, error: Exception) -> str:
+    """Put off, for a minute, the message at the head of the first lane behind ``cursor``.
+
+    That lane's key; an empty string where there is none.
+    """
     why = clean(f"it cannot be claimed: {error}")
-    await db.fetch(POSTPONE_HEAD, {"destination": destination, "cursor": cursor, "error": why})
+    parameters = {"destination": destination, "cursor": cursor, "error": why}
+    rows = await db.fetch(POSTPONE_HEAD, parameters)
+    return rows[0][0] if rows else ""

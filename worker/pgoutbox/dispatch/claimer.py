@@ -48,7 +48,9 @@ class Scans:
     quiet_until: float = 0.0
     """No unordered message was due, and nothing has spoken of any since."""
     parity: int = 0
-    """Who gets the odd slot."""
+    """Who gets the odd slot: unordered messages or lanes."""
+    hot_parity: int = 0
+    """And of the lanes, the hot ones or the others."""
 
     @property
     def hungry(self) -> bool:
@@ -96,6 +98,8 @@ class Claimer:
         total = await self._reclaimer.turn(slots)
         if self._beginner.stopping():
             return total, False
+        for name in asked:
+            self._scans[name].parity = 1 - self._scans[name].parity
         claimed, cut = await self._claim_ready(slots)
         total += claimed
         for name in asked:
@@ -170,7 +174,7 @@ class Claimer:
     async def _claim_lanes(self, name: str, slots: dict[str, int]) -> int:
         scans = self._scans[name]
         room = self._lanes_room(name, slots[name])
-        scans.parity = 1 - scans.parity
+        scans.hot_parity = 1 - scans.hot_parity
         if room == 0:
             scans.lanes_hungry = True
             return 0
@@ -203,10 +207,12 @@ class Claimer:
         )
         if lanes.careful:
             return asked._replace(lanes=min(room, lanes.steps))
+        # Hot lanes leave half of the room to the others; of a single slot, every other turn.
+        limit = (room + self._scans[name].hot_parity) // 2 if fresh or lanes.walking else room
         return asked._replace(
             fresh=FRESH if fresh else 0,
             hot={lane: lanes.head(lane, now) for lane in lanes.hot},
-            tried=lanes.tries(held, max(room // 2, 1) if lanes.walking else room),
+            tried=lanes.tries(held, limit),
         )
 
     async def _ask_lanes(self, scan: LaneScan, asked: Asked) -> Runs | None:
@@ -220,7 +226,7 @@ class Claimer:
             scan.begin(time.monotonic())
             if scan.failed():
                 self._emit(DatabaseFailed.because(f"claim a message of {asked.destination}", error))
-                await postpone_head(self._db, asked.destination, asked.cursor, error)
+                scan.cursor = await postpone_head(self._db, asked.destination, asked.cursor, error)
             return None
         scan.worked()
         return runs

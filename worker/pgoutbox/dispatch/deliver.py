@@ -139,8 +139,7 @@ class Deliverer:
         if flight.run is None:
             return None
         stopped = self.destinations[flight.message.destination].stopped
-        in_time = flight.lease_ends - self.margin > time.monotonic()
-        if flight.finished and in_time and not stopped:
+        if flight.finished and not stopped and self._in_time(flight.run.waiting):
             return flight.run
         self._return(flight.run.stop())
         return None
@@ -153,7 +152,15 @@ class Deliverer:
             # A bug of our own. It is told like a publisher's, so that it cannot pass unnoticed.
             self._bug([f for f in flights if f.publishing], Unclassified(describe(error)), error)
 
+    def _in_time(self, flights: Iterable[Flight]) -> bool:
+        latest = time.monotonic() + self.margin
+        return all(flight.lease_ends > latest for flight in flights)
+
     async def _deliver(self, flights: Sequence[Flight], destination: Destination) -> None:
+        if not self._in_time(flights):
+            # A publish that does not let others run has kept this one waiting for too long.
+            self._return(flights)
+            return
         try:
             outcomes = await self._publish(flights, destination)
         except asyncio.CancelledError:

@@ -80,27 +80,26 @@ WITH RECURSIVE hot AS MATERIALIZED (
      WHERE w.steps < %(steps)s
        AND w.found < %(lanes)s
 ), named AS MATERIALIZED (
-    SELECT f.ordering_key, max(f.id) AS id
+    SELECT h.ordering_key, h.id, 1 AS way
+      FROM hot AS h
+     WHERE h.try
+    UNION ALL
+    SELECT DISTINCT f.ordering_key, 0, 2
       FROM (
-        SELECT ordering_key, id
-          FROM hot
-         WHERE try
-        UNION ALL
-        (SELECT o.ordering_key,
-                coalesce((SELECT h.id FROM hot AS h WHERE h.ordering_key = o.ordering_key), 0)
-           FROM outbox AS o
-          WHERE o.destination = %(destination)s
-            AND o.status = 'pending'
-            AND o.ordering_key IS NOT NULL
-            AND o.available_at <= now()
-            AND o.available_at > now() - %(recent)s
-          ORDER BY o.available_at DESC, o.id DESC
-          LIMIT %(fresh)s)) AS f
-     GROUP BY f.ordering_key
+        SELECT o.ordering_key
+          FROM outbox AS o
+         WHERE o.destination = %(destination)s
+           AND o.status = 'pending'
+           AND o.ordering_key IS NOT NULL
+           AND o.available_at <= now()
+           AND o.available_at > now() - %(recent)s
+         ORDER BY o.available_at DESC, o.id DESC
+         LIMIT %(fresh)s) AS f
+     WHERE f.ordering_key <> ALL (ARRAY (SELECT h.ordering_key FROM hot AS h))
 ), due AS MATERIALIZED (
     SELECT found.id
       FROM (
-        SELECT head.id, 1 AS way
+        SELECT head.id, n.way
           FROM named AS n
          CROSS JOIN LATERAL (
             SELECT o.id, o.status, o.available_at
@@ -114,8 +113,8 @@ WITH RECURSIVE hot AS MATERIALIZED (
              LIMIT 1) AS head
          WHERE head.status = 'pending'
            AND head.available_at <= now()
-        UNION
-        SELECT w.id, 2
+        UNION ALL
+        SELECT w.id, 3
           FROM walked AS w
          WHERE w.due) AS found
      GROUP BY found.id

@@ -112,7 +112,8 @@ WITH wanted AS MATERIALIZED (
 ), headed AS MATERIALIZED (
     SELECT e.destination, e.ordering_key, e.lanes, head.id,
            head.status = 'processing' AND head.lease_until < now()
-               AND head.attempts < e.max_attempts AS late,
+               AND head.attempts < e.max_attempts AND head.id <> ALL (%(held)s::bigint[]) AS late,
+           e.max_attempts,
            head.reclaims > 0 AS suspect, head.size
       FROM expired AS e
      CROSS JOIN LATERAL (
@@ -128,7 +129,7 @@ WITH wanted AS MATERIALIZED (
          LIMIT 1) AS head
      ORDER BY head.id
 ), ranked AS MATERIALIZED (
-    SELECT h.id, h.suspect, h.lanes,
+    SELECT h.id, h.suspect, h.lanes, h.max_attempts,
            row_number() OVER (PARTITION BY h.suspect ORDER BY h.id) AS overall,
            row_number() OVER each AS number,
            sum(h.size) OVER each AS total
@@ -136,18 +137,19 @@ WITH wanted AS MATERIALIZED (
      WHERE h.late
     WINDOW each AS (PARTITION BY h.destination, h.suspect ORDER BY h.id ROWS UNBOUNDED PRECEDING)
 ), heads AS MATERIALIZED (
-    SELECT o.id
-      FROM outbox AS o
-     WHERE o.id = ANY (ARRAY (
-            SELECT r.id
-              FROM ranked AS r
-             WHERE r.number <= r.lanes
-               AND (r.total <= %(budget)s OR r.number = 1)
-               AND (NOT r.suspect OR %(suspect_allowed)s AND r.overall = 1)))
-       AND o.status = 'processing'
-       AND o.lease_until < now()
-     ORDER BY o.id
-       FOR UPDATE SKIP LOCKED
+    SELECT free.id
+      FROM (SELECT * FROM ranked ORDER BY id) AS r
+     CROSS JOIN LATERAL (
+        SELECT o.id
+          FROM outbox AS o
+         WHERE o.id = r.id
+           AND o.status = 'processing'
+           AND o.lease_until < now()
+           AND o.attempts < r.max_attempts
+           FOR UPDATE SKIP LOCKED) AS free
+     WHERE r.number <= r.lanes
+       AND (r.total <= %(budget)s OR r.number = 1)
+       AND (NOT r.suspect OR %(suspect_allowed)s AND r.overall = 1)
 ), rest AS MATERIALIZED (
     SELECT behind.id
       FROM headed AS h
