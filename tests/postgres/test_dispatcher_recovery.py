@@ -67,7 +67,7 @@ async def test_what_was_claimed_for_a_destination_that_stopped_meanwhile_is_hand
         running.dispatcher.destinations["default"].stopped = True
         number = insert(conn)
         messages = await claimed(running.dispatcher.db)
-        running.dispatcher.beginner.begin(messages, 0, time.monotonic())
+        running.dispatcher.starter.begin(messages, 0, time.monotonic())
         await running.events.finished(1)
     assert publisher.begun == []
     assert (row(conn, number)["status"], row(conn, number)["attempts"]) == ("pending", 0)
@@ -83,7 +83,7 @@ async def test_a_claim_whose_answer_comes_when_its_lease_is_nearly_over_is_not_p
     async with dispatching(dsn, to(publisher)) as running:
         margin = running.dispatcher.keeper.margin
         sent = time.monotonic() - running.dispatcher.options.lease + margin / 2
-        running.dispatcher.beginner.begin(messages, 0, sent)
+        running.dispatcher.starter.begin(messages, 0, sent)
         first, *_ = await running.events.finished(1)
     assert first.outcome == Unstarted()
     assert [message.lease_version for message in publisher.begun] in ([], [2])

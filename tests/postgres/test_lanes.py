@@ -8,6 +8,7 @@ import pgoutbox
 import pytest
 from pgoutbox.errors import RetryableError
 from tests.support.dispatching import Scripted, dispatching, to
+from tests.support.outbox_rows import insert
 
 if TYPE_CHECKING:
     from typing import Any
@@ -79,3 +80,19 @@ async def test_a_lane_stops_at_a_failure_and_begins_again_there(
     assert [m.aggregate_id for m in publisher.taken] == [str(n) for n in range(10)]
     attempts = {m.aggregate_id: m.attempts for m in publisher.taken}
     assert attempts == {str(n): 2 if n == 4 else 1 for n in range(10)}
+
+
+async def test_lanes_of_two_destinations_that_expired_together_each_go_to_their_own(
+    dsn: str, conn: psycopg.Connection[Any]
+) -> None:
+    insert(conn, ordering_key="a")
+    insert(conn, destination="mail", ordering_key="a")
+    conn.execute(
+        "UPDATE outbox SET status = 'processing', lease_owner = 'gone', lease_version = 1,"
+        " attempts = 1, lease_until = now() - interval '1 s'"
+    )
+    first, second = Scripted(), Scripted()
+    async with dispatching(dsn, to(first), to(second, "mail")) as running:
+        await running.events.finished(2)
+    assert [message.destination for message in first.taken] == ["default"]
+    assert [message.destination for message in second.taken] == ["mail"]

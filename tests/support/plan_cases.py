@@ -167,6 +167,7 @@ def _lane_parameters(batch: int) -> dict[str, Any]:
         "cursor": "",
         "steps": 500,
         "fresh": 100,
+        "turn": 0,
         "hot_keys": [],
         "hot_ids": [],
         "hot_tries": [],

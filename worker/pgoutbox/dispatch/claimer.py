@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pgoutbox.database.pool import Database
-    from pgoutbox.dispatch.begin import Beginner
     from pgoutbox.dispatch.deliver import Deliverer
     from pgoutbox.dispatch.loop import DispatchOptions
     from pgoutbox.dispatch.reclaimer import Reclaimer
+    from pgoutbox.dispatch.scan import Start
+    from pgoutbox.dispatch.start import Starter
     from pgoutbox.events import Event
 
 QUIET_SECONDS = 0.05
@@ -43,14 +44,16 @@ class Scans:
     ready_hungry: bool = False
     """There were more unordered messages due than room when it was last asked."""
     lanes_hungry: bool = False
-    looked: bool = False
+    ordered_due: bool = False
     """Due messages with an ordering key were seen since its lanes were last asked."""
     quiet_until: float = 0.0
     """No unordered message was due, and nothing has spoken of any since."""
+    notified: bool = False
+    """Something was committed, for one of the destinations, since it was last asked."""
     parity: int = 0
     """Who gets the odd slot: unordered messages or lanes."""
-    hot_parity: int = 0
-    """And of the lanes, the hot ones or the others."""
+    turn: int = 0
+    """How often its lanes were asked."""
 
     @property
     def hungry(self) -> bool:
@@ -65,7 +68,7 @@ class Claimer:
         self,
         db: Database,
         deliverer: Deliverer,
-        beginner: Beginner,
+        starter: Starter,
         reclaimer: Reclaimer,
         options: DispatchOptions,
         emit: Callable[[Event], None],
@@ -74,10 +77,11 @@ class Claimer:
         self._deliverer = deliverer
         self._destinations = deliverer.destinations
         self._in_flight = deliverer.in_flight
-        self._beginner = beginner
+        self._starter = starter
         self._reclaimer = reclaimer
         self._options = options
         self._emit = emit
+        self._limit = 0
         self._scans = {
             name: Scans(ReadyScan(options.sweep_interval), LaneScan(options.sweep_interval))
             for name in self._destinations
@@ -87,29 +91,34 @@ class Claimer:
         """Whether a free slot is reason enough for a claim."""
         return any(scans.hungry or bool(scans.lanes.hot) for scans in self._scans.values())
 
-    def woken(self) -> None:
-        """Something may have been committed since the last claim."""
+    def woken(self, *, notified: bool) -> None:
+        """Something may have been committed since the last claim; ``notified``: it was."""
         for scans in self._scans.values():
             scans.quiet_until = 0.0
+            scans.notified = notified or scans.notified
 
-    async def turn(self, slots: dict[str, int]) -> tuple[int, bool]:
-        """All branches that are due, with so many free slots. Messages, and whether to go on."""
+    async def turn(self, slots: dict[str, int], limit: int) -> tuple[int, bool]:
+        """All branches that are due, with so many free slots. Messages, and whether to go on.
+
+        ``limit``: messages that one claim may bring, at most.
+        """
+        self._limit = limit
         asked = list(slots)
         total = await self._reclaimer.turn(slots)
-        if self._beginner.stopping():
+        if self._starter.stopping():
             return total, False
         for name in asked:
             self._scans[name].parity = 1 - self._scans[name].parity
-        claimed, cut = await self._claim_ready(slots)
+        claimed, again = await self._claim_ready(slots)
         total += claimed
         for name in asked:
-            if self._beginner.stopping():
+            if self._starter.stopping():
                 break
             if not self._lanes_wanted(name):
                 self._scans[name].lanes_hungry = False
             elif slots[name]:
                 total += await self._claim_lanes(name, slots)
-        return total, cut or any(self._unfinished(name) for name in asked)
+        return total, again or any(self._unfinished(name) for name in asked)
 
     def _unfinished(self, name: str) -> bool:
         scans = self._scans[name]
@@ -124,22 +133,42 @@ class Claimer:
         }
         if not rooms:
             return 0, False
-        batch = await self._ask_ready(rooms, now)
-        self._beginner.begin(batch, 0, now)
+        starts = {name: self._scans[name].ready.start(now) for name in rooms}
+        batch = await self._ask_ready(rooms, starts)
+        self._starter.begin(batch, 0, now)
         brought = Counter(message.destination for message in batch)
+        answered = time.monotonic()
+        again = batch.cut
         for name, room in rooms.items():
+            slots[name] -= brought[name]
             scans = self._scans[name]
             scans.ready_hungry = room <= brought[name]
-            scans.ready.brought(batch.last.get(name), full=scans.ready_hungry or batch.cut)
-            scans.looked = scans.looked or name in batch.ordered
-            slots[name] -= brought[name]
-            if not brought[name]:
-                scans.quiet_until = time.monotonic() + QUIET_SECONDS
-        return len(batch), batch.cut
+            full = scans.ready_hungry or batch.cut
+            scans.ready.brought(batch.last.get(name), full=full, now=answered)
+            scans.ordered_due = scans.ordered_due or name in batch.ordered
+            if brought[name]:
+                scans.notified = False
+            elif self._look_further(scans, starts[name], answered):
+                again = True
+            else:
+                scans.quiet_until = answered + QUIET_SECONDS
+        return len(batch), again
 
-    async def _ask_ready(self, rooms: dict[str, int], now: float) -> ClaimedBatch:
+    def _look_further(self, scans: Scans, start: Start, now: float) -> bool:
+        """After a notification that nothing explains: what it is about may be due for long.
+
+        A transaction that took its time, or a lane that somebody set going. True: ask at once.
+        """
+        if not scans.notified:
+            return False
+        scans.notified = False
+        scans.lanes.hasten()
+        return not scans.ordered_due and scans.ready.missed(start, now)
+
+    async def _ask_ready(
+        self, rooms: Mapping[str, int], starts: Mapping[str, Start]
+    ) -> ClaimedBatch:
         owner, lease = self._options.owner, self._options.lease
-        starts = {name: self._scans[name].ready.start(now) for name in rooms}
         try:
             return await claim(self._db, owner=owner, lease=lease, slots=rooms, starts=starts)
         except DATABASE_ERRORS as error:
@@ -167,19 +196,19 @@ class Claimer:
 
     def _lanes_wanted(self, name: str) -> bool:
         scans = self._scans[name]
-        if scans.looked or scans.lanes.walking:
+        if scans.ordered_due or scans.lanes.walking:
             return True
         return bool(scans.lanes.tries(self._in_flight.lanes(name), 1))
 
     async def _claim_lanes(self, name: str, slots: dict[str, int]) -> int:
         scans = self._scans[name]
         room = self._lanes_room(name, slots[name])
-        scans.hot_parity = 1 - scans.hot_parity
+        scans.turn += 1
         if room == 0:
             scans.lanes_hungry = True
             return 0
         sent = time.monotonic()
-        fresh, scans.looked = scans.looked, False
+        fresh, scans.ordered_due = scans.ordered_due, False
         if fresh:
             scans.lanes.begin(sent)
         asked = self._asked(name, room, slots, fresh=fresh)
@@ -187,7 +216,7 @@ class Claimer:
         if runs is None:
             return 0
         self._remember(scans, asked, runs)
-        self._beginner.begin_runs(runs, sent)
+        self._starter.begin_runs(runs, sent)
         slots[name] -= len(runs.lanes)
         return len(runs.messages)
 
@@ -200,19 +229,18 @@ class Claimer:
         asked = Asked(
             name,
             lanes=room,
-            rows=room + max(spare, 0),
-            run=1 if lanes.careful else self._deliverer.runs[name].rows,
+            rows=min(room + max(spare, 0), self._limit),
+            run=1 if lanes.careful else self._deliverer.run_lengths[name].rows,
             cursor=lanes.cursor,
             steps=lanes.steps if lanes.walking else 0,
+            turn=self._scans[name].turn % 3,
         )
         if lanes.careful:
             return asked._replace(lanes=min(room, lanes.steps))
-        # Hot lanes leave half of the room to the others; of a single slot, every other turn.
-        limit = (room + self._scans[name].hot_parity) // 2 if fresh or lanes.walking else room
         return asked._replace(
             fresh=FRESH if fresh else 0,
             hot={lane: lanes.head(lane, now) for lane in lanes.hot},
-            tried=lanes.tries(held, limit),
+            tried=lanes.tries(held, room),
         )
 
     async def _ask_lanes(self, scan: LaneScan, asked: Asked) -> Runs | None:
@@ -234,10 +262,10 @@ class Claimer:
     def _remember(self, scans: Scans, asked: Asked, runs: Runs) -> None:
         now = time.monotonic()
         scans.lanes_hungry = len(runs.lanes) >= asked.lanes
-        scans.lanes.missed([lane for lane in asked.tried if lane not in runs.lanes])
+        scans.lanes.missed(runs.missed)
         for lane, messages in runs.lanes.items():
             scans.lanes.took(lane, messages[0].id, len(messages), runs.width, now)
         if asked.steps:
-            scans.lanes.walked(runs.cursor, found=bool(runs.lanes), ended=runs.ended, now=now)
+            scans.lanes.walked(runs.cursor, found=runs.found, ended=runs.ended, now=now)
         # There may be more new ones than one claim looks at.
-        scans.looked = scans.looked or (asked.fresh > 0 and bool(runs.lanes))
+        scans.ordered_due = scans.ordered_due or (asked.fresh > 0 and bool(runs.lanes))

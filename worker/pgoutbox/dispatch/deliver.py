@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from pgoutbox.publisher import Publisher
 
 
+LONGEST_RUN = 1.0
+"""Seconds after which what is left of a run goes back, so that other lanes have their turn."""
+
+
 class Deliverer:
     """Starts a task per message, or per batch where the publisher takes batches."""
 
@@ -54,7 +58,7 @@ class Deliverer:
         """Called for a bug in a publisher; True: take it for a retryable failure."""
         self.margin = 0.0
         """Nothing is begun so many seconds before its lease ends."""
-        self.runs = {name: RunLength() for name in destinations}
+        self.run_lengths = {name: RunLength() for name in destinations}
         """How many messages of one lane are worth claiming together."""
         # Asked once: looking a protocol up costs more than the rest of a delivery.
         self._batching = {
@@ -76,7 +80,7 @@ class Deliverer:
             self._spawn(batch, self.destinations[name])
 
     def start_runs(self, runs: Iterable[Sequence[ClaimedMessage]], lease_ends: float) -> None:
-        """Begin to publish these lanes of one destination, each one message after the other."""
+        """Begin to publish these lanes, each one message after the other."""
         now = time.monotonic()
         taken = [Run(self.in_flight.take(messages, lease_ends, now)) for messages in runs]
         self._step(taken)
@@ -117,14 +121,17 @@ class Deliverer:
         task.add_done_callback(self._ended)
 
     def _step(self, runs: Iterable[Run]) -> None:
-        """The next message of each run. A batch has one of each, so that none overtakes another."""
-        flights = [flight for run in runs if (flight := run.next()) is not None]
-        if not flights:
-            return
-        name = flights[0].message.destination
-        steps = [flights] if name in self._batching else [[flight] for flight in flights]
-        for step in steps:
-            self._spawn(step, self.destinations[name])
+        """The next message of each run. A batch has one of each, so that none overtakes another.
+
+        Reclaimed heads may be for several destinations.
+        """
+        steps: dict[str, list[Flight]] = {}
+        for run in runs:
+            if (flight := run.next()) is not None:
+                steps.setdefault(flight.message.destination, []).append(flight)
+        for name, flights in steps.items():
+            for step in [flights] if name in self._batching else [[one] for one in flights]:
+                self._spawn(step, self.destinations[name])
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         flights = self.in_flight.landed(task)
@@ -139,7 +146,13 @@ class Deliverer:
         if flight.run is None:
             return None
         stopped = self.destinations[flight.message.destination].stopped
-        if flight.finished and not stopped and self._in_time(flight.run.waiting):
+        lasted = time.monotonic() - flight.run.began
+        if (
+            flight.finished
+            and not stopped
+            and lasted < LONGEST_RUN
+            and self._in_time(flight.run.waiting)
+        ):
             return flight.run
         self._return(flight.run.stop())
         return None
@@ -159,7 +172,7 @@ class Deliverer:
     async def _deliver(self, flights: Sequence[Flight], destination: Destination) -> None:
         if not self._in_time(flights):
             # A publish that does not let others run has kept this one waiting for too long.
-            self._return(flights)
+            self._return([flight for flight in flights if flight.publishing])
             return
         try:
             outcomes = await self._publish(flights, destination)
@@ -238,7 +251,7 @@ class Deliverer:
         if flight.run is None:
             self._finalizer.add(settled)
             return
-        self.runs[flight.message.destination].observe(settled.seconds)
+        self.run_lengths[flight.message.destination].observe(settled.seconds)
         # A failure and what waits behind it are written together, so that nobody can claim the lane
         # while part of it is still held here.
         behind = [] if flight.finished else flight.run.stop()

@@ -76,9 +76,10 @@ class Flight:
 class Run:
     """What this worker holds of one lane: one message is published at a time, in order."""
 
-    __slots__ = ("current", "waiting")
+    __slots__ = ("began", "current", "waiting")
 
     def __init__(self, waiting: Iterable[Flight]) -> None:
+        self.began = time.monotonic()
         self.current: Flight | None = None
         """The one that is being published, or was the last."""
         self.waiting = deque(waiting)

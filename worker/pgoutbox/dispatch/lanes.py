@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 #   tried    hot lanes, whose head is looked for from the row on that was the head last time: under
 #            a held xmin horizon the index keeps every row that left the lane since. The walk steps
 #            over them (next_hot), for the same reason.
+# Where they find more than there is room for, they take turns; the walk goes on with the first of
+# those that it found and had to leave.
 # SKIP LOCKED on heads: two claims of one lane cannot both hold its head. The bytes are counted as
 # in CLAIM, first all heads, then all second rows: whatever does not fit, each lane keeps a front.
 # Nothing is locked that is not to be claimed, heads aside, and of many lanes only a little is read.
@@ -96,30 +98,41 @@ WITH RECURSIVE hot AS MATERIALIZED (
          ORDER BY o.available_at DESC, o.id DESC
          LIMIT %(fresh)s) AS f
      WHERE f.ordering_key <> ALL (ARRAY (SELECT h.ordering_key FROM hot AS h))
+), probed AS MATERIALIZED (
+    SELECT n.ordering_key, n.way, head.id
+      FROM named AS n
+     CROSS JOIN LATERAL (
+        SELECT o.id, o.status, o.available_at
+          FROM outbox AS o
+         WHERE o.destination = %(destination)s
+           AND o.ordering_key = n.ordering_key
+           AND o.id >= n.id
+           AND o.ordering_key IS NOT NULL
+           AND o.done_at IS NULL
+         ORDER BY o.ordering_key, o.id
+         LIMIT 1) AS head
+     WHERE head.status = 'pending'
+       AND head.available_at <= now()
 ), due AS MATERIALIZED (
-    SELECT found.id
+    SELECT queued.id
       FROM (
-        SELECT head.id, n.way
-          FROM named AS n
-         CROSS JOIN LATERAL (
-            SELECT o.id, o.status, o.available_at
-              FROM outbox AS o
-             WHERE o.destination = %(destination)s
-               AND o.ordering_key = n.ordering_key
-               AND o.id >= n.id
-               AND o.ordering_key IS NOT NULL
-               AND o.done_at IS NULL
-             ORDER BY o.ordering_key, o.id
-             LIMIT 1) AS head
-         WHERE head.status = 'pending'
-           AND head.available_at <= now()
-        UNION ALL
-        SELECT w.id, 3
-          FROM walked AS w
-         WHERE w.due) AS found
-     GROUP BY found.id
-     ORDER BY min(found.way)
+        SELECT found.id, found.way,
+               row_number() OVER (PARTITION BY found.way ORDER BY found.place) AS place
+          FROM (
+            SELECT id, way, id AS place
+              FROM probed
+            UNION ALL
+            SELECT id, 3, steps
+              FROM walked
+             WHERE due) AS found) AS queued
+     GROUP BY queued.id
+     ORDER BY min(queued.place), min((queued.way + %(turn)s) %% 3)
      LIMIT %(lanes)s
+), passed AS MATERIALIZED (
+    SELECT min(w.steps) AS steps
+      FROM walked AS w
+     WHERE w.due
+       AND w.id <> ALL (ARRAY (SELECT id FROM due))
 ), heads AS MATERIALIZED (
     SELECT o.id, o.ordering_key
       FROM outbox AS o
@@ -195,9 +208,18 @@ SELECT c.*, NULL AS found
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
        (SELECT json_build_object(
-            'cursor', (SELECT w.ordering_key FROM walked AS w ORDER BY w.steps DESC LIMIT 1),
-            'steps', (SELECT max(w.steps) FROM walked AS w),
-            'found', (SELECT max(w.found) FROM walked AS w),
+            'cursor', (SELECT w.ordering_key
+                         FROM walked AS w
+                        WHERE w.steps < coalesce((SELECT p.steps FROM passed AS p), %(steps)s + 1)
+                        ORDER BY w.steps DESC
+                        LIMIT 1),
+            'ended', (SELECT max(w.steps) < %(steps)s AND max(w.found) < %(lanes)s FROM walked AS w)
+                     AND (SELECT p.steps IS NULL FROM passed AS p),
+            'found', (SELECT max(w.found) > 0 FROM walked AS w),
+            'missed', (SELECT coalesce(json_agg(n.ordering_key), '[]')
+                         FROM named AS n
+                        WHERE n.way = 1
+                          AND n.ordering_key <> ALL (ARRAY (SELECT ordering_key FROM probed))),
             'width', (SELECT w.rows FROM width AS w))::text)
 """
 
@@ -217,6 +239,8 @@ class Asked(NamedTuple):
     """Lanes, and the row from which on to look for their heads."""
     tried: Sequence[str] = ()
     """Those of them to be claimed; the others are only stepped over."""
+    turn: int = 0
+    """Counts the claims, for the three ways to a lane come first in turn."""
 
 
 class Runs(NamedTuple):
@@ -226,6 +250,10 @@ class Runs(NamedTuple):
     cursor: str
     ended: bool
     """There is no lane behind the cursor."""
+    found: bool
+    """The walk met a lane that can be claimed."""
+    missed: Sequence[str]
+    """Lanes that were tried, and whose heads cannot be claimed."""
     width: int
     """Messages of one lane, at most, for so many lanes: a lane that brought as many has more."""
 
@@ -250,6 +278,7 @@ async def claim_runs(
         "cursor": asked.cursor,
         "steps": asked.steps,
         "fresh": asked.fresh,
+        "turn": asked.turn,
         "recent": timedelta(seconds=RECENT_SECONDS),
         "hot_keys": list(asked.hot),
         "hot_ids": bigints(asked.hot.values()),
@@ -259,9 +288,7 @@ async def claim_runs(
         "budget": budget,
     }
     *rows, (*_, found) = await db.fetch(CLAIM_RUNS, parameters)
-    walk = json.loads(found)
-    satisfied = walk["steps"] >= asked.steps or walk["found"] >= asked.lanes
-    return Runs(_by_lane(rows), walk["cursor"], not satisfied, walk["width"])
+    return Runs(_by_lane(rows), **json.loads(found))
 
 
 def _by_lane(rows: Iterable[tuple[Any, ...]]) -> dict[str, list[ClaimedMessage]]:

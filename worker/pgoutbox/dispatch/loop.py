@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.backoff import Backoff
-from pgoutbox.dispatch.begin import Beginner
 from pgoutbox.dispatch.claimer import Claimer
 from pgoutbox.dispatch.deliver import Deliverer
 from pgoutbox.dispatch.finalizer import Finalizer
@@ -19,6 +18,7 @@ from pgoutbox.dispatch.flight import InFlight
 from pgoutbox.dispatch.keeper import Keeper
 from pgoutbox.dispatch.reclaimer import Reclaimer
 from pgoutbox.dispatch.scan import SWEEP_SECONDS
+from pgoutbox.dispatch.start import Starter
 from pgoutbox.dispatch.tally import DrainCount, Tally
 from pgoutbox.events import DatabaseFailed, DatabaseRecovered, DestinationStopped
 
@@ -108,17 +108,18 @@ class Dispatcher:
         self.deliverer = Deliverer(
             self.destinations, self.in_flight, self.finalizer, emit, self._unclassified
         )
+        self.deliverer.margin = self.keeper.margin
         self.finalizer.on_unwritten = self.deliverer.stop_lanes
         self.keeper.on_lost = self.deliverer.stop_lanes
-        self.beginner = Beginner(
+        self.starter = Starter(
             self.deliverer,
             options,
             emit,
             margin=self.keeper.margin,
             stopping=lambda: self.stop is not None,
         )
-        self.reclaimer = Reclaimer(db, self.deliverer, self.beginner, options, emit)
-        self.claimer = Claimer(db, self.deliverer, self.beginner, self.reclaimer, options, emit)
+        self.reclaimer = Reclaimer(db, self.deliverer, self.starter, options, emit)
+        self.claimer = Claimer(db, self.deliverer, self.starter, self.reclaimer, options, emit)
 
     def emit(self, event: Event) -> None:
         """Tell every observer."""
@@ -172,7 +173,7 @@ class Dispatcher:
             self._claim_limit = min(self._claim_limit + CLAIM_STEP, MAX_CLAIM)
             if not (full or asked or self.stop):
                 await self._wakeup.wait()
-                self.claimer.woken()
+                self.claimer.woken(notified=False)
 
     def _slot_freed(self) -> None:
         self.in_flight.changed.set()
@@ -203,8 +204,8 @@ class Dispatcher:
         """One turn; True when there may be more than the slots had room for."""
         asked = set(slots)
         if self._wakeup.is_notified:
-            self.claimer.woken()
-        count, more = await self.claimer.turn(slots)
+            self.claimer.woken(notified=True)
+        count, more = await self.claimer.turn(slots, self._claim_limit)
         self._wakeup.found(count)
         if count or more:
             self._in_vain.clear()

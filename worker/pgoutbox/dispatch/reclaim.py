@@ -14,8 +14,13 @@ if TYPE_CHECKING:
 
     from pgoutbox.database.pool import Database
 
-# Index outbox_leased. A row that is about to be reclaimed for the second time is a suspect: it may
-# be what kills the workers, so it must not travel in a crowd that dies with it again and again.
+EVER = timedelta(days=36_500)
+"""Longer ago than any lease."""
+
+# Index outbox_leased, of which only the last part is read while since is short: under a held xmin
+# horizon it keeps an entry for every lease that there was. A row that is about to be reclaimed for
+# the second time is a suspect: it may be what kills the workers, so it must not travel in a crowd
+# that dies with it again and again.
 RECLAIM = b"""
 WITH wanted AS MATERIALIZED (
     SELECT *
@@ -33,6 +38,7 @@ WITH wanted AS MATERIALIZED (
               FROM outbox AS o
              WHERE o.destination = w.destination
                AND o.lease_until < now()
+               AND o.lease_until > now() - %(since)s
                AND o.status = 'processing'
                AND o.ordering_key IS NULL
                AND o.attempts < w.max_attempts
@@ -49,6 +55,7 @@ WITH wanted AS MATERIALIZED (
           FROM outbox AS o
          WHERE o.destination = w.destination
            AND o.lease_until < now()
+           AND o.lease_until > now() - %(since)s
            AND o.status = 'processing'
            AND o.ordering_key IS NULL
            AND o.attempts < w.max_attempts
@@ -77,8 +84,8 @@ RETURNING o.id, o.lease_version, o.attempts, o.reclaims, o.message_id, o.destina
 
 # Of a lane whose lease expired only the head is taken, for its owner may still be publishing: what
 # came after it goes back, with its attempt refunded and a new version, so that the owner finds its
-# whole run lost. Index outbox_leased finds the rows, outbox_lane their heads. A suspect is claimed
-# alone, as in RECLAIM. Rows are locked in id order, lane by lane.
+# whole run lost. Index outbox_leased, as in RECLAIM, finds the rows, outbox_lane their heads. A
+# suspect is claimed alone, as in RECLAIM. Rows are locked in id order, lane by lane.
 RECLAIM_HEADS = b"""
 WITH wanted AS MATERIALIZED (
     SELECT *
@@ -92,6 +99,7 @@ WITH wanted AS MATERIALIZED (
            FROM outbox AS o
           WHERE o.destination = w.destination
             AND o.lease_until < now()
+            AND o.lease_until > now() - %(since)s
             AND o.status = 'processing'
             AND o.ordering_key IS NOT NULL
             AND o.id <> ALL (%(held)s::bigint[])
@@ -103,6 +111,7 @@ WITH wanted AS MATERIALIZED (
            FROM outbox AS o
           WHERE o.destination = w.destination
             AND o.lease_until < now()
+            AND o.lease_until > now() - %(since)s
             AND o.status = 'processing'
             AND o.ordering_key IS NOT NULL
             AND o.id <> ALL (%(held)s::bigint[])
@@ -198,13 +207,15 @@ async def reclaim(  # noqa: PLR0913 - the parameters of one statement
     slots: Mapping[str, tuple[int, int]],
     suspect_allowed: bool,
     held: Iterable[int] = (),
+    since: timedelta = EVER,
     budget: int = MAX_CLAIM_BYTES,
 ) -> ClaimedBatch:
     """Messages whose lease expired below their limit of attempts.
 
     ``slots[destination]`` is (free slots, max attempts). At most one suspect comes along, and
     only where ``suspect_allowed``. The ids in ``held`` are left alone: after an outage this
-    worker may have results of its own that are still to be written. The rest is as for `claim`.
+    worker may have results of its own that are still to be written. Leases that expired longer
+    ago than ``since`` are not looked for. The rest is as for `claim`.
     """
     rows = await db.fetch(
         RECLAIM,
@@ -216,6 +227,7 @@ async def reclaim(  # noqa: PLR0913 - the parameters of one statement
             "lease": timedelta(seconds=lease),
             "suspect_allowed": suspect_allowed,
             "held": bigints(held),
+            "since": since,
             "budget": budget // max(len(slots), 1),
         },
     )
@@ -232,11 +244,12 @@ async def reclaim_heads(  # noqa: PLR0913 - the parameters of one statement
     slots: Mapping[str, tuple[int, int]],
     suspect_allowed: bool,
     held: Iterable[int] = (),
+    since: timedelta = EVER,
     budget: int = MAX_CLAIM_BYTES,
 ) -> list[ClaimedMessage]:
     """The heads of lanes whose lease expired, one message each; what came after them goes back.
 
-    Parameters as for `pgoutbox.dispatch.claim.reclaim`; ``slots`` are lanes.
+    Parameters as for `reclaim`; ``slots`` are lanes.
     """
     rows = await db.fetch(
         RECLAIM_HEADS,
@@ -248,6 +261,7 @@ async def reclaim_heads(  # noqa: PLR0913 - the parameters of one statement
             "lease": timedelta(seconds=lease),
             "suspect_allowed": suspect_allowed,
             "held": bigints(held),
+            "since": since,
             "budget": budget // max(len(slots), 1),
         },
     )

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.careful import is_about_rows
-from pgoutbox.dispatch.reclaim import reclaim, reclaim_heads
+from pgoutbox.dispatch.pace import Pace
+from pgoutbox.dispatch.reclaim import EVER, reclaim, reclaim_heads
 from pgoutbox.events import DatabaseFailed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from pgoutbox.database.pool import Database
-    from pgoutbox.dispatch.begin import Beginner
     from pgoutbox.dispatch.deliver import Deliverer
     from pgoutbox.dispatch.loop import DispatchOptions
+    from pgoutbox.dispatch.start import Starter
     from pgoutbox.events import Event
     from pgoutbox.message import ClaimedMessage
+
+LATELY = timedelta(minutes=1)
+"""How long ago a lease may have expired to be found each time."""
+WHOLE_SECONDS = 30.0
+"""And how often all the others are looked for."""
 
 
 class Reclaimer:
@@ -28,20 +35,22 @@ class Reclaimer:
         self,
         db: Database,
         deliverer: Deliverer,
-        beginner: Beginner,
+        starter: Starter,
         options: DispatchOptions,
         emit: Callable[[Event], None],
     ) -> None:
         self._db = db
         self._deliverer = deliverer
-        self._beginner = beginner
+        self._starter = starter
         self._options = options
         self._emit = emit
         self._next = 0.0
+        self._whole = Pace(WHOLE_SECONDS)
 
     def soon(self) -> None:
         """Do not wait for the interval."""
         self._next = 0.0
+        self._whole.hasten()
 
     async def turn(self, slots: dict[str, int]) -> int:
         """Both branches, if the interval is over; how many messages, which take their slots."""
@@ -49,17 +58,23 @@ class Reclaimer:
             return 0
         sent = time.monotonic()
         self._next = sent + self._options.reclaim_interval
+        since = EVER if self._whole.due(sent) else LATELY
         total = 0
         for branch in (reclaim, reclaim_heads):
-            if self._beginner.stopping():
-                break
-            total += await self._claim_by(branch, slots)
+            if self._starter.stopping():
+                return total
+            total += await self._claim_by(branch, slots, since)
+        self._whole.answered(time.monotonic())
         if total:
             self._next = sent
+            self._whole.hasten()
         return total
 
     async def _claim_by(
-        self, branch: Callable[..., Awaitable[list[ClaimedMessage]]], slots: dict[str, int]
+        self,
+        branch: Callable[..., Awaitable[list[ClaimedMessage]]],
+        slots: dict[str, int],
+        since: timedelta,
     ) -> int:
         sent = time.monotonic()
         limits = {name: self._deliverer.destinations[name].policy.max_attempts for name in slots}
@@ -71,6 +86,7 @@ class Reclaimer:
                 slots={name: (free, limits[name]) for name, free in slots.items()},
                 suspect_allowed=not self._deliverer.in_flight.suspect,
                 held=self._deliverer.in_flight.ids,
+                since=since,
             )
         except DATABASE_ERRORS as error:
             if not is_about_rows(error):
@@ -78,7 +94,7 @@ class Reclaimer:
             # An expired row that cannot be taken must not keep the others from being claimed.
             self._emit(DatabaseFailed.because("reclaim", error))
             return 0
-        self._beginner.begin(messages, len(messages), sent)
+        self._starter.begin(messages, len(messages), sent)
         for message in messages:
             slots[message.destination] = max(slots[message.destination] - 1, 0)
         return len(messages)

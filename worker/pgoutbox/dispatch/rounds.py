@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pgoutbox._version import __version__
 from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.backoff import Backoff
+from pgoutbox.dispatch.pace import Pace
+from pgoutbox.dispatch.reclaim import EVER
+from pgoutbox.dispatch.reclaimer import LATELY, WHOLE_SECONDS
 from pgoutbox.dispatch.retention import archive_kept, expire_archive, prepare_archive, prune
 from pgoutbox.dispatch.sweep import FORGET, REAP_BATCH, Heartbeat, beat, reap
 from pgoutbox.events import DatabaseFailed, Pruned, Reaped
@@ -36,6 +39,7 @@ class Rounds:
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         options = dispatcher.options
+        self._whole_reap = Pace(WHOLE_SECONDS)
         self._sweeps: dict[str, tuple[float, Callable[[], Awaitable[float | None]]]] = {
             # First of all: what is finished before it is ready has to be moved once more.
             "archive": (ARCHIVE_SECONDS, self.archive),
@@ -102,10 +106,15 @@ class Rounds:
             {name: destination.policy.max_attempts for name, destination in destinations.items()},
             self._dispatcher.in_flight.ids,
             [name for name, each in destinations.items() if each.policy.dead_head == "skip"],
+            EVER if self._whole_reap.due(time.monotonic()) else LATELY,
         )
+        self._whole_reap.answered(time.monotonic())
         if counts:
             self._dispatcher.emit(Reaped(dict(counts)))
-        return 0.0 if any(count >= REAP_BATCH for count in counts.values()) else None
+        if any(count >= REAP_BATCH for count in counts.values()):
+            self._whole_reap.hasten()
+            return 0.0
+        return None
 
     async def prune(self) -> float | None:
         """Delete old finished messages, whatever the mode; when to go on, as for `_in_batches`."""
@@ -141,13 +150,21 @@ class Rounds:
         until = time.monotonic() + PRUNE_SECONDS
         total = 0
         while True:
+            began = time.monotonic()
             count = await sweep()
             total += count or 0
             if count != PRUNE_BATCH or time.monotonic() >= until:
                 break
+            if self._busy():
+                # Messages first: as much time for them as for what is old.
+                await asyncio.sleep(time.monotonic() - began)
         if count is None:
             return total, PRUNE_TURN_SECONDS * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
         return total, None if count < PRUNE_BATCH else 0.0
+
+    def _busy(self) -> bool:
+        """Whether more than half of the worker's room is taken."""
+        return 2 * len(self._dispatcher.in_flight) > self._dispatcher.options.max_in_flight
 
     async def forget(self) -> None:
         """Delete the rows of workers that were killed long ago."""

@@ -11,7 +11,12 @@ front, once in a while.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from pgoutbox.dispatch.pace import SHARE, Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
 
 RECENT_SECONDS = 10.0
 """Transactions up to this long never wait for a sweep."""
@@ -43,21 +48,28 @@ class ReadyScan:
     sweep_every: float = SWEEP_SECONDS
     _place: Place | None = None
     """The last row that was found, while there may be more behind it."""
-    _swept_at: float = float("-inf")
-    _sweep_sent_at: float | None = None
+    _sweeps: Pace = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._sweeps = Pace(self.sweep_every)
 
     def start(self, now: float) -> Start:
         """Where the claim that is about to be sent begins."""
-        if now - self._swept_at >= self.sweep_every:
-            self._sweep_sent_at = now
+        if self._sweeps.due(now):
             return FRONT
         return Start(self._place, recent=self._place is None)
 
-    def brought(self, last: Place | None, *, full: bool) -> None:
+    def brought(self, last: Place | None, *, full: bool, now: float) -> None:
         """That claim worked. ``last``: the last row that it took; ``full``: there may be more."""
         self._place = last if full else None
-        if self._sweep_sent_at is not None:
-            self._swept_at, self._sweep_sent_at = self._sweep_sent_at, None
+        self._sweeps.answered(now)
+
+    def missed(self, start: Start, now: float) -> bool:
+        """It found nothing of what there should be; whether another one at once may."""
+        if start == FRONT:
+            return False
+        self._sweeps.hasten()
+        return self._sweeps.is_due(now)
 
 
 MAX_RUN = 100
@@ -97,8 +109,6 @@ MAX_STEPS = 500
 FRESH = 100
 """Newly due messages whose lanes one claim looks at."""
 MAX_HOT = 64
-PACE = 20
-"""A walk round all lanes that found nothing is repeated after this many times what it took."""
 
 
 class Hot(NamedTuple):
@@ -124,6 +134,7 @@ class LaneScan:
     _began: float = 0.0
     _wrapped: bool = False
     _rest_until: float = float("-inf")
+    _allowed_at: float = float("-inf")
 
     @property
     def careful(self) -> bool:
@@ -134,6 +145,10 @@ class LaneScan:
         """Something may be due: walk round once, unless that was done in vain just now."""
         if not self.walking and now >= self._rest_until:
             self._start(now)
+
+    def hasten(self) -> None:
+        """There is a reason to walk before its time, if its cost allows."""
+        self._rest_until = min(self._rest_until, self._allowed_at)
 
     def _start(self, now: float) -> None:
         self.walking = True
@@ -153,7 +168,8 @@ class LaneScan:
             self._start(now)
         elif came_round:
             self.walking = False
-            self._rest_until = now + max(self.sweep_every, PACE * (now - self._began))
+            self._allowed_at = now + SHARE * (now - self._began)
+            self._rest_until = max(now + self.sweep_every, self._allowed_at)
 
     def took(self, lane: str, head: int, count: int, run: int, now: float) -> None:
         """A run of ``count`` was claimed where ``run`` were asked for."""
@@ -163,12 +179,12 @@ class LaneScan:
             if len(self.hot) > MAX_HOT:
                 del self.hot[next(iter(self.hot))]
 
-    def tries(self, held: set[str], limit: int) -> list[str]:
+    def tries(self, held: Container[str], limit: int) -> list[str]:
         """Hot lanes that this worker holds nothing of, those that waited longest first."""
         return [lane for lane in self.hot if lane not in held][:limit]
 
-    def missed(self, lanes: list[str]) -> None:
-        """These were tried and could not be claimed: somebody else's, or empty, or waiting."""
+    def missed(self, lanes: Iterable[str]) -> None:
+        """These were tried, and their heads are somebody else's, or not due, or none."""
         for lane in lanes:
             self.hot.pop(lane, None)
 

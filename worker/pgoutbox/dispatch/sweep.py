@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pgoutbox.dispatch.arrays import bigints, plain
+from pgoutbox.dispatch.reclaim import EVER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+    from datetime import timedelta
 
     from pgoutbox.database.pool import Database
 
@@ -31,6 +33,7 @@ WITH served AS MATERIALIZED (
           FROM outbox AS o
          WHERE o.destination = s.destination
            AND o.lease_until < now()
+           AND o.lease_until > now() - %(since)s
            AND o.status = 'processing'
            AND o.attempts >= s.max_attempts
            AND o.id <> ALL (%(held)s::bigint[])
@@ -115,10 +118,12 @@ async def reap(
     max_attempts: Mapping[str, int],
     held: Iterable[int] = (),
     skip: Collection[str] = (),
+    since: timedelta = EVER,
 ) -> Counter[str]:
     """Bury what expired at its limit, except ``held``; how many per destination.
 
-    `REAP_BATCH` of each at most. In the destinations of ``skip`` a dead message leaves its lane.
+    `REAP_BATCH` of each at most, and only leases that expired within ``since``. In the
+    destinations of ``skip`` a dead message leaves its lane.
     """
     rows = await db.fetch(
         REAP,
@@ -127,6 +132,7 @@ async def reap(
             "max_attempts": list(max_attempts.values()),
             "skips": plain([name in skip for name in max_attempts]),
             "held": bigints(held),
+            "since": since,
         },
     )
     return Counter(destination for (destination,) in rows)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pgoutbox.message import ClaimedMessage
 
 
-class Beginner:
+class Starter:
     """Starts what was claimed, or hands it back at once."""
 
     def __init__(
@@ -36,7 +36,6 @@ class Beginner:
         """Nothing is begun so many seconds before its lease ends."""
         self.stopping = stopping
         """Whether nothing is to be begun any more."""
-        deliverer.margin = margin
 
     def begin(self, messages: Sequence[ClaimedMessage], reclaimed: int, sent: float) -> None:
         """Publish these; ``reclaimed`` of them had an expired lease."""
