@@ -7,13 +7,13 @@ import bisect
 import pytest
 from hypothesis import given, strategies as st
 
+from pgoutbox.dispatch.pace import SHARE
 from pgoutbox.dispatch.scan import (
     FIRST_RUN,
     FRONT,
     MAX_HOT,
     MAX_RUN,
     MAX_STEPS,
-    PACE,
     RUN_SECONDS,
     LaneScan,
     Place,
@@ -29,51 +29,82 @@ def test_the_first_claim_begins_at_the_front() -> None:
     assert ReadyScan().start(100.0) == FRONT
 
 
+def swept(now: float, *, sweep_every: float = 1.0) -> ReadyScan:
+    """A scan whose first sweep was answered at once, and found nothing."""
+    scan = ReadyScan(sweep_every)
+    assert scan.start(now) == FRONT
+    scan.brought(None, full=False, now=now)
+    return scan
+
+
 def test_a_claim_begins_behind_the_last_row_while_there_are_more() -> None:
-    scan = ReadyScan(sweep_every=1.0)
-    scan.start(100.0)
-    scan.brought(HERE, full=True)
+    scan = swept(100.0)
+    scan.brought(HERE, full=True, now=100.1)
     assert scan.start(100.5) == Start(HERE)
 
 
-def test_a_sweep_that_was_not_answered_is_sent_again() -> None:
-    scan = ReadyScan(sweep_every=1.0)
-    assert scan.start(100.0) == scan.start(100.1) == FRONT
-    scan.brought(None, full=False)
-    # Counted from when the one was sent that worked.
-    assert scan.start(101.05) == Start(recent=True)
-    assert scan.start(101.1) == FRONT
-
-
 def test_a_claim_begins_a_few_seconds_ago_once_everything_was_found() -> None:
-    scan = ReadyScan(sweep_every=1.0)
-    scan.start(100.0)
-    scan.brought(HERE, full=True)
-    scan.brought(HERE, full=False)
+    scan = swept(100.0)
+    scan.brought(HERE, full=True, now=100.1)
+    scan.brought(HERE, full=False, now=100.2)
     assert scan.start(100.5) == Start(recent=True)
 
 
 def test_a_claim_that_found_nothing_forgets_where_it_was() -> None:
-    scan = ReadyScan(sweep_every=1.0)
-    scan.start(100.0)
-    scan.brought(HERE, full=True)
-    scan.brought(None, full=True)
+    scan = swept(100.0)
+    scan.brought(HERE, full=True, now=100.1)
+    scan.brought(None, full=True, now=100.2)
     assert scan.start(100.5) == Start(recent=True)
+
+
+def test_a_notification_that_nothing_explains_brings_the_next_sweep_forward() -> None:
+    scan = ReadyScan(sweep_every=10.0)
+    scan.start(100.0)
+    scan.brought(None, full=False, now=100.01)
+    start = scan.start(102.0)
+    assert start == Start(recent=True)
+    assert scan.missed(start, 102.0)
+    assert scan.start(102.0) == FRONT
+    # There is nothing further to look for.
+    assert not scan.missed(FRONT, 102.0)
+
+
+def test_a_sweep_that_was_not_answered_is_sent_again() -> None:
+    scan = ReadyScan(sweep_every=1.0)
+    assert scan.start(100.0) == FRONT
+    assert scan.start(100.5) == Start(recent=True)
+    assert scan.start(101.0) == FRONT
+
+
+def test_a_sweep_that_took_long_is_not_repeated_soon() -> None:
+    scan = ReadyScan(sweep_every=1.0)
+    assert scan.start(100.0) == FRONT
+    scan.brought(None, full=False, now=101.0)
+    assert scan.start(101.0 + SHARE - 0.1) == Start(recent=True)
+    assert scan.start(101.0 + SHARE) == FRONT
 
 
 @given(st.lists(st.tuples(st.floats(0.001, 0.7), st.booleans()), max_size=50))
 def test_what_is_behind_the_starting_point_waits_for_one_sweep_at_most(
     steps: list[tuple[float, bool]],
 ) -> None:
-    scan = ReadyScan(sweep_every=1.0)
-    now = swept = 100.0
-    assert scan.start(now) == FRONT
+    scan = swept(100.0)
+    now = last = 100.0
     for pause, full in steps:
         now += pause
-        scan.brought(HERE, full=full)
         if scan.start(now) == FRONT:
-            swept = now
-        assert now - swept < 1.0
+            last = now
+        scan.brought(HERE, full=full, now=now)
+        assert now - last < 1.0
+
+
+def test_a_claim_that_should_have_found_something_sweeps_before_its_time() -> None:
+    scan = swept(100.0)
+    start = scan.start(100.1)
+    assert scan.missed(start, 100.1)
+    assert scan.start(100.1) == FRONT
+    # That has looked everywhere.
+    assert not scan.missed(FRONT, 100.1)
 
 
 def test_runs_are_short_until_it_is_known_how_long_a_publish_takes() -> None:
@@ -199,9 +230,20 @@ def test_the_longer_a_walk_took_in_vain_the_longer_it_rests() -> None:
     scan = LaneScan(sweep_every=1.0)
     scan.begin(10.0)
     Lanes({"a"}, 500).look(scan, 12.0)
-    scan.begin(12.0 + PACE * 2.0 - 0.1)
+    scan.begin(12.0 + SHARE * 2.0 - 0.1)
     assert not scan.walking
-    scan.begin(12.0 + PACE * 2.0)
+    scan.begin(12.0 + SHARE * 2.0)
+    assert scan.walking
+
+
+def test_a_walk_that_cost_little_can_be_hastened() -> None:
+    scan = LaneScan(sweep_every=1.0)
+    scan.begin(10.0)
+    Lanes({"a"}, 500).look(scan, 10.01)
+    scan.hasten()
+    scan.begin(10.01 + SHARE * 0.01 - 0.001)
+    assert not scan.walking
+    scan.begin(10.01 + SHARE * 0.01)
     assert scan.walking
 
 
