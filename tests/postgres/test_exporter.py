@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.exposition import generate_latest
 from psycopg.conninfo import make_conninfo
+from structlog.testing import capture_logs
 
 from pgoutbox.database.conninfo import DatabaseOptions
 from pgoutbox.telemetry.exporter import Exporter, Source
@@ -26,11 +27,12 @@ STATS = "EXECUTE ON FUNCTION outbox_stats(integer)"
 HORIZON = "EXECUTE ON FUNCTION outbox_horizon()"
 DEAD = {"status": "dead", "pending_since": None}
 UP = ("outbox_collector_up",)
+HELD = {"outbox_xmin_age_seconds", "outbox_xmin_age_transactions"}
 OWN = {"outbox_collector_up", "outbox_collector_duration_seconds", "outbox_build_info"}
 
 
-def source_of(dsn: Callable[[], str]) -> Source:
-    return Source(DatabaseOptions(dsn=dsn, statement_timeout=2.0))
+def source_of(dsn: Callable[[], str], *, timeout: float = 2.0) -> Source:
+    return Source(DatabaseOptions(dsn=dsn, statement_timeout=timeout))
 
 
 async def seen(source: Source) -> Samples:
@@ -118,6 +120,35 @@ async def test_a_destination_that_is_empty_again_is_gone(
     assert ("outbox_expired_leases", "bank") in await seen(source)
     conn.execute("DELETE FROM outbox")
     assert "bank" not in {key[1] for key in await seen(source) if len(key) > 1}
+
+
+async def test_statistics_that_are_not_finished_in_time_take_only_their_own_gauges_away(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    source = source_of(lambda: dsn, timeout=0.2)
+    insert(conn, destination="bank")
+    with held_snapshot(dsn):
+        pass_transactions(conn)
+        with conn.transaction(), capture_logs() as lines:
+            conn.execute("LOCK outbox IN ACCESS EXCLUSIVE MODE")
+            told = await seen(source)
+        assert told[UP] == 0
+        assert told["outbox_xmin_age_transactions",] >= 200
+        assert {name for name, *_ in told} == OWN | HELD
+        assert "statement timeout" in lines[0]["error"]
+        again = await seen(source)
+    assert again[UP] == 1
+    assert again["outbox_pending_messages", "bank", "ready"] == 1
+
+
+async def test_a_role_that_may_ask_for_nothing_but_the_horizon_is_told_of_it(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    with login_role(dsn, HORIZON) as role, held_snapshot(dsn):
+        pass_transactions(conn)
+        told = await seen(source_of(lambda: role.dsn))
+    assert told[UP] == 0
+    assert told["outbox_xmin_age_transactions",] >= 200
 
 
 async def test_a_password_that_changes_is_taken_up_at_the_next_look(dsn: str) -> None:

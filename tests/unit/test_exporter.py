@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 import pytest
 from prometheus_client.exposition import generate_latest
 from structlog.testing import capture_logs
@@ -115,6 +116,16 @@ def test_an_age_that_is_not_known_is_left_out_and_never_zero(
     told = page(source)
     assert told.get(("outbox_xmin_age_transactions",)) == transactions
     assert told.get(("outbox_xmin_age_seconds",)) == seconds
+
+
+def test_a_horizon_without_statistics_is_shown_and_not_up(source: Source, clock: Clock) -> None:
+    source._look = Look(None, Horizon(hidden=False, holders=(HOLDER,)), psycopg.Error("too slow"))
+    told = page(source)
+    assert told["outbox_xmin_age_transactions",] == 70
+    assert told["outbox_collector_up",] == 0
+    assert not [key for key in told if key[0] == "outbox_workers"]
+    clock.now += 28.1
+    assert ("outbox_xmin_age_transactions",) not in page(source)
 
 
 def test_what_was_found_vanishes_when_nobody_has_looked_for_too_long(

@@ -1,7 +1,8 @@
 """What the table holds, as Prometheus gauges: looked at by the clock, whoever scrapes.
 
 One process per database exports these, so that no sum counts them twice. Nothing old is shown:
-while the database cannot be asked there are no gauges, and `outbox_collector_up` is 0.
+while the database cannot be asked there are no gauges, and `outbox_collector_up` is 0. That is also
+0 where only the statistics are missing; the horizon, which may be why, is shown all the same.
 """
 
 from __future__ import annotations
@@ -64,9 +65,12 @@ AGES = {
 class Look(NamedTuple):
     """What one look at a database found."""
 
-    statistics: Statistics
+    statistics: Statistics | None
+    """None where they failed."""
     horizon: Horizon | None
     """None where this role may not ask."""
+    failure: psycopg.Error | None = None
+    """Why there are no statistics."""
 
 
 class Source:
@@ -114,7 +118,10 @@ class Source:
             self._look = None
             self._tell_failure(error)
         else:
-            self._tell_success()
+            if self._look.failure is None:
+                self._tell_success()
+            else:
+                self._tell_failure(self._look.failure)
         self._looked_at = self._clock()
         self.duration = self._looked_at - began
 
@@ -135,7 +142,11 @@ class Source:
 
 
 async def _look(options: DatabaseOptions) -> Look:
-    """Over a connection of its own, so that a new password or primary is taken up."""
+    """Over a connection of its own, so that a new password or primary is taken up.
+
+    The horizon first: it costs next to nothing, and a held one makes the statistics slow, until
+    they are not finished in time.
+    """
     address = conninfo(options, session_settings=False)
     async with (
         await psycopg.AsyncConnection.connect(
@@ -144,8 +155,14 @@ async def _look(options: DatabaseOptions) -> Look:
         conn.transaction(),
     ):
         await conn.execute(LOCAL_SETTINGS, local_settings(options))
-        found = await statistics.read_async(conn, schema=options.schema)
-        return Look(found, await horizon.read_async(conn, schema=options.schema))
+        held = await horizon.read_async(conn, schema=options.schema)
+        try:
+            async with conn.transaction():
+                return Look(await statistics.read_async(conn, schema=options.schema), held)
+        except psycopg.Error as error:
+            if conn.broken:
+                raise
+            return Look(None, held, error)
 
 
 class Exporter(Collector):
@@ -164,16 +181,18 @@ class Exporter(Collector):
         page = Page()
         for source in self._sources:
             look = source.look
-            page.add("outbox_collector_up", "1 if the last look succeeded", look is not None)
+            counted = None if look is None else look.statistics
+            page.add("outbox_collector_up", "1 if the last look succeeded", counted is not None)
             if source.duration is not None:
                 page.add(
                     "outbox_collector_duration_seconds",
                     "How long the last look took",
                     source.duration,
                 )
+            if counted is not None:
+                _add_destinations(page, counted)
+                _add_workers(page, counted.workers)
             if look is not None:
-                _add_destinations(page, look.statistics)
-                _add_workers(page, look.statistics.workers)
                 _add_horizon(page, look.horizon)
         yield from page.families.values()
         about = {"version": __version__, "python": platform.python_version()}
