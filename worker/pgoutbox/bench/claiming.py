@@ -1,6 +1,6 @@
 """The product's own claim and finalize in turn on one connection, without a worker around them.
 
-What a claim is called with is said here, in `Claimer.take`, and nowhere else in this package.
+What a claim is called with is said here, in `LoopClaimer.take`, and nowhere else in this package.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class OneConnection(Database):
         return cursor.execute(statement, parameters).fetchall()
 
 
-class Claimer:
+class LoopClaimer:
     """One worker's claims of the destination ``default``, and what it remembers between them."""
 
     def __init__(self, db: OneConnection) -> None:
@@ -79,7 +79,7 @@ class Claimer:
             self._scan = ReadyScan()
             return await self.take(count)
         full = batch.cut or len(batch) == count
-        self._scan.brought(batch.last.get("default"), full=full)
+        self._scan.brought(batch.last.get("default"), full=full, now=time.monotonic())
         return batch
 
     async def finish(self, batch: ClaimedBatch) -> int:
@@ -129,12 +129,12 @@ def drain(
 ) -> Drained:
     """Claim ``batch``, finalize them, and so on until nothing is due, or ``most`` are done."""
     with place.connect() as conn:
-        claimer = Claimer(OneConnection(place, conn))
+        claimer = LoopClaimer(OneConnection(place, conn))
         (gate or Gate()).wait()
         return asyncio.run(_drain(claimer, batch, most, patience))
 
 
-async def _drain(claimer: Claimer, batch: int, most: int | None, patience: float) -> Drained:
+async def _drain(claimer: LoopClaimer, batch: int, most: int | None, patience: float) -> Drained:
     claims: list[Timed] = []
     finished = 0
     began = time.perf_counter()
