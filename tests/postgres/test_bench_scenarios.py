@@ -151,9 +151,10 @@ def test_a_worker_that_cannot_finish_ends_all_the_same(
 
 
 @pytest.mark.parametrize(
-    "name", ["lanes-uniform", "lanes-hot", "lanes-blocked", "xmin-hot-lane", "mixed"]
+    "name",
+    ["xmin-worker", "lanes-uniform", "lanes-hot", "lanes-blocked", "xmin-hot-lane", "mixed"],
 )
-def test_a_worker_finishes_what_is_due_in_lanes(here: Place, name: str) -> None:
+def test_a_worker_finishes_what_is_due(here: Place, name: str) -> None:
     found = suite.SCENARIOS[name](here, 0.001)
     assert found.complete
     assert found.claim_ms_per_100 is not None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import click
 import pytest
 
-from pgoutbox.bench.bars import BARS, FLOOR, judge
+from pgoutbox.bench.bars import BARS, FLOOR, Verdict, judge
+from pgoutbox.bench.figures import of_worker
 from pgoutbox.bench.suite import BASELINE, SCENARIOS, needed
+from pgoutbox.bench.workers import Worked
 from pgoutbox.cli.bench_scenarios import chosen
 
 
@@ -43,6 +45,26 @@ def test_what_failed_holds_no_bar_and_has_no_ratio() -> None:
     [verdict] = judge("history", figures(baseline=2.0), complete=False)
     assert (verdict.holds, verdict.ratio) == (False, None)
     assert "unknown" in str(verdict)
+
+
+def test_a_drain_that_slows_down_is_told_by_its_messages_also_where_its_claims_do_not() -> None:
+    claims = [(10, 0.001)] * 10
+    times = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 12.0]
+    progress = [(10 * number, at) for number, at in enumerate(times, start=1)]
+    found = of_worker(Worked(claims, 100, 12.0, progress), 100, tenths=True)
+    ratios = {verdict.bar.figure: verdict for verdict in judge_worker(found.figures())}
+    assert ratios["last_to_first"].holds
+    assert ratios["drain_last_to_first"].ratio == 3.0
+    assert not ratios["drain_last_to_first"].holds
+
+
+def test_a_drain_that_finished_nothing_has_no_tenths() -> None:
+    found = of_worker(Worked([], 0, 0.0, []), 100, tenths=True)
+    assert [verdict.ratio for verdict in judge_worker(found.figures())] == [None, None]
+
+
+def judge_worker(figures: dict[str, float | None]) -> list[Verdict]:
+    return judge("xmin-worker", {"xmin-worker": figures}, complete=True)
 
 
 def test_what_has_no_bar_is_only_measured() -> None:

@@ -44,6 +44,7 @@ class Stopwatch:
         self._began: tuple[float, float] | None = None
         self._last = (0.0, 0.0)
         self._claims: list[tuple[int, float]] = []
+        self._progress: list[tuple[int, float]] = []
         self._stopped = False
 
     def on_event(self, event: Event) -> None:
@@ -56,6 +57,7 @@ class Stopwatch:
             case Finalized(written):
                 self._finished += sum(isinstance(done.transition, Finish) for done in written)
                 self._last = (time.perf_counter(), time.process_time())
+                self._progress.append((self._finished, self._last[0]))
                 if self._finished >= self._count:
                     self.stop()
             case _:
@@ -75,6 +77,7 @@ class Stopwatch:
             "cpu_seconds": self._last[1] - cpu,
             "finished": self._finished,
             "claims": self._claims,
+            "progress": [(finished, at - wall) for finished, at in self._progress],
             "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB_PER_MB,
         }
 

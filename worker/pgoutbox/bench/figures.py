@@ -63,7 +63,7 @@ def of_worker(worked: Worked, count: int, *, by: str = WORKER, tenths: bool = Fa
         by=by,
         finished=worked.finished,
         of=count,
-        more=_tenths(worked.claims) if tenths else {},
+        more=_tenths(worked.claims) | _tenths_of_drain(worked.progress) if tenths else {},
     )
 
 
@@ -74,3 +74,15 @@ def _tenths(claims: Sequence[Timed]) -> dict[str, float | None]:
     tenth = max(len(claims) // 10, 1)
     first, last = per_100_ms(claims[:tenth]), per_100_ms(claims[-tenth:])
     return {"first_tenth_ms": first, "last_tenth_ms": last, "last_to_first": last / first}
+
+
+def _tenths_of_drain(progress: Sequence[Timed]) -> dict[str, float | None]:
+    """How much longer the last tenth of the messages took than the first.
+
+    With everything that a worker does beside its claims: reclaims, sweeps, finalizes.
+    """
+    total = progress[-1][0] if progress else 0
+    first = next((at for finished, at in progress if 10 * finished >= total), 0.0)
+    before_last = next((at for finished, at in progress if 10 * finished >= 9 * total), 0.0)
+    last = progress[-1][1] - before_last if progress else 0.0
+    return {"drain_last_to_first": last / first if first else None}

@@ -33,6 +33,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "dead": unordered.dead,
     "bulk-backlog": unordered.bulk_backlog,
     "xmin": unordered.xmin,
+    "xmin-worker": unordered.xmin_worker,
     "lanes-uniform": ordered.lanes_uniform,
     "lanes-hot": ordered.lanes_hot,
     "lanes-blocked": ordered.lanes_blocked,

@@ -6,8 +6,9 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from pgoutbox.bench.claiming import drain
-from pgoutbox.bench.figures import Found, of_loop
+from pgoutbox.bench.figures import Found, of_loop, of_worker
 from pgoutbox.bench.seeds import DEAD, DUE, FINISHED, LATER, sow
+from pgoutbox.bench.workers import work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +22,13 @@ FEW = 40_000
 # A snapshot is taken by the first statement and kept until the transaction ends.
 HOLD = b"BEGIN ISOLATION LEVEL REPEATABLE READ"
 SNAPSHOT = b"SELECT count(*) FROM outbox WHERE id = 0"
+
+# As short as their rules allow: after two seconds of a drain the past of the leases fills up.
+SHORT_LEASES = {
+    "PGOUTBOX_LEASE__DURATION": "2",
+    "PGOUTBOX_LEASE__RENEW": "0.6",
+    "PGOUTBOX_DESTINATIONS__DEFAULT__PUBLISH_TIMEOUT": "1",
+}
 
 
 def baseline(place: Place, scale: float) -> Found:
@@ -51,6 +59,14 @@ def xmin(place: Place, scale: float) -> Found:
     sow(place, (DUE, {"count": count}))
     with held_horizon(place):
         return of_loop(drain(place), count, tenths=True)
+
+
+def xmin_worker(place: Place, scale: float) -> Found:
+    """A worker whose leases last 2 seconds drains while a report runs."""
+    count = scaled(200_000, scale)
+    sow(place, (DUE, {"count": count}))
+    with held_horizon(place):
+        return of_worker(work(place, count, settings=SHORT_LEASES), count, tenths=True)
 
 
 def bulk_backlog(place: Place, scale: float) -> Found:

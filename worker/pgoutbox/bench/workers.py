@@ -30,6 +30,8 @@ class Worked(NamedTuple):
     """As the worker timed them, while its finalizes ran beside them."""
     finished: int
     seconds: float
+    progress: list[Timed]
+    """After each finalize: how many were finished so far, and the seconds since the first claim."""
 
     @property
     def claim_ms_per_100(self) -> float | None:
@@ -73,7 +75,8 @@ def start(
 def worked(measured: dict[str, Any]) -> Worked:
     """From what `result` returns."""
     claims = [(int(number), float(seconds)) for number, seconds in measured["claims"]]
-    return Worked(claims, measured["finished"], measured["seconds"])
+    progress = [(int(number), float(at)) for number, at in measured["progress"]]
+    return Worked(claims, measured["finished"], measured["seconds"], progress)
 
 
 def stop(worker: subprocess.Popen[str]) -> dict[str, Any]:
