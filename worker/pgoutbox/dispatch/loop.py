@@ -173,6 +173,7 @@ class Dispatcher:
             self._claim_limit = min(self._claim_limit + CLAIM_STEP, MAX_CLAIM)
             if not (full or asked or self.stop):
                 await self._wakeup.wait()
+            if asked or not full:
                 self.claimer.woken(notified=False)
 
     def _slot_freed(self) -> None:
