@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from pgoutbox.database import desk
 from pgoutbox.destinations.destination import RetryPolicy
 from pgoutbox.errors import PermanentError, RetryableError
-from tests.support.dispatching import Scripted, dispatching, row, to, until_true
+from tests.support.dispatching import Scripted, dispatching, eventually, row, to, until_true
 from tests.support.outbox_rows import insert
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from pgoutbox.message import ClaimedMessage
+    from tests.support.dispatching import Running
 
 BLOCK = RetryPolicy(base=0.0, cap=0.0, max_attempts=2, dead_head="block")
 SKIP = RetryPolicy(base=0.0, cap=0.0, max_attempts=2, dead_head="skip")
@@ -118,13 +120,26 @@ async def test_under_skip_the_lane_goes_on_without_its_dead_message(
 async def test_a_sleeping_worker_looks_at_once_when_a_lane_was_unblocked(
     dsn: str, conn: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgoutbox.dispatch.wakeup.FIRST_INTERVAL", 60.0)
-    insert(conn, ordering_key="k", status="dead", pending_since=None)
-    (behind,) = lane(conn, "behind")
+    # No poll and no sweep will come to its help.
+    monkeypatch.setattr("pgoutbox.dispatch.wakeup.FIRST_INTERVAL", 600.0)
+    dead = insert(conn, ordering_key="k", status="dead", pending_since=None)
+    behind = insert(conn, ordering_key="k", available_at="2020-01-01")
     publisher = Scripted()
-    async with dispatching(dsn, to(publisher), listen=True, max_interval=60.0) as running:
+    async with dispatching(
+        dsn, to(publisher), listen=True, max_interval=600.0, sweep_interval=600.0
+    ) as running:
         await until_true(conn, b"SELECT wanted FROM outbox_wakeup")
-        (dead,) = conn.execute("SELECT id FROM outbox WHERE status = 'dead'").fetchone() or (0,)
+        await eventually(lambda: is_rested(running))
+        assert publisher.taken == []
         assert desk.skip(conn, dead, "a test", schema="public").done
         (taken,) = await running.events.finished(1)
     assert taken.message.id == behind
+
+
+def is_rested(running: Running) -> bool:
+    """Whether it has looked everywhere, and so long ago that it may do so again if asked to."""
+    scans = running.dispatcher.claimer._scans["default"]
+    walked = not scans.lanes.walking and scans.lanes._rest_until > time.monotonic()
+    return walked and time.monotonic() > max(
+        scans.lanes._allowed_at, scans.ready._sweeps._allowed_at
+    )
