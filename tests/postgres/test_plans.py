@@ -197,7 +197,7 @@ def test_a_run_of_a_lane_of_100_000_messages_reads_that_run(
         assert plan.sorted_rows <= 100
         assert plan.rows <= CASES[name].rows * run
     # What is read once for each claim weighs more on one lane than on twenty.
-    assert settled(plans) <= 40 * run
+    assert settled(plans) <= 60 * run
 
 
 def test_to_claim_and_finalize_beside_a_million_kept_messages_reads_about_as_much_as_without(

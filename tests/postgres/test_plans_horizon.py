@@ -106,8 +106,8 @@ def test_a_claim_that_begins_further_on_steps_over_nothing_that_left(
 
 
 def hot(drained: Drained, *, tried: bool) -> dict[str, Any]:
-    """The lane is known to be hot, and where its head was."""
-    return {"hot_keys": ["hot"], "hot_ids": [drained.head], "hot_tries": [tried]}
+    """The lane is known to be hot, and where its head was; it is the turn of such lanes."""
+    return {"hot_keys": ["hot"], "hot_ids": [drained.head], "hot_tries": [tried], "turn": 2}
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -137,6 +137,7 @@ def parameters(conn: Connection[Any], batch: int, *, own: str = "default") -> di
         "last_ats": [None, None],
         "last_ids": [0, 0],
         "recent": timedelta(seconds=RECENT_SECONDS),
+        "since": timedelta(days=1),
         "max_attempts": [MAX_ATTEMPTS, MAX_ATTEMPTS],
         "skips": [False] * batch,
         "owner": "a",

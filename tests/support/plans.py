@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PLACEHOLDER = re.compile(rb"%\((\w+)\)s")
 # As the driver declares them; the types of all others are left to the server.
-INTERVALS = dict.fromkeys([b"recent", b"lease", b"keep"], b"interval")
+INTERVALS = dict.fromkeys([b"recent", b"lease", b"keep", b"since"], b"interval")
 REMOVED = ("Rows Removed by Filter", "Rows Removed by Index Recheck", "Rows Removed by Join Filter")
 
 
