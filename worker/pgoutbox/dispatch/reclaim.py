@@ -85,7 +85,8 @@ RETURNING o.id, o.lease_version, o.attempts, o.reclaims, o.message_id, o.destina
 # Of a lane whose lease expired only the head is taken, for its owner may still be publishing: what
 # came after it goes back, with its attempt refunded and a new version, so that the owner finds its
 # whole run lost. Index outbox_leased, as in RECLAIM, finds the rows, outbox_lane their heads. A
-# suspect is claimed alone, as in RECLAIM. Rows are locked in id order, lane by lane.
+# suspect is claimed alone, as in RECLAIM. Rows are locked in id order, lane by lane. Where the lease
+# is tested by coalesce, no statistics can have all expired rows read again for each lane.
 RECLAIM_HEADS = b"""
 WITH wanted AS MATERIALIZED (
     SELECT *
@@ -153,7 +154,7 @@ WITH wanted AS MATERIALIZED (
           FROM outbox AS o
          WHERE o.id = r.id
            AND o.status = 'processing'
-           AND o.lease_until < now()
+           AND coalesce(o.lease_until < now(), false)
            AND o.attempts < r.max_attempts
            FOR UPDATE SKIP LOCKED) AS free
      WHERE r.number <= r.lanes
@@ -171,7 +172,7 @@ WITH wanted AS MATERIALIZED (
            AND o.ordering_key IS NOT NULL
            AND o.done_at IS NULL
            AND o.status = 'processing'
-           AND o.lease_until < now()
+           AND coalesce(o.lease_until < now(), false)
            AND o.id <> ALL (%(held)s::bigint[])
          ORDER BY o.ordering_key, o.id
          LIMIT 100

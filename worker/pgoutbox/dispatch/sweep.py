@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 # Index outbox_leased, only destinations of this worker: another's limit of attempts is not ours
 # to judge. SKIP LOCKED: a row that is just being finalized or renewed is not expired after all.
 # The version goes up, so that its late owner can tell that it was taken away. Of a lane only the
-# head is buried; what was claimed together with it never began, and goes back with its attempt.
+# head is buried; what was claimed together with it never began, and goes back with its attempt
+# (coalesce, as in RECLAIM_HEADS).
 REAP = b"""
 WITH served AS MATERIALIZED (
     SELECT *
@@ -61,7 +62,7 @@ WITH served AS MATERIALIZED (
            AND o.ordering_key IS NOT NULL
            AND o.done_at IS NULL
            AND o.status = 'processing'
-           AND o.lease_until < now()
+           AND coalesce(o.lease_until < now(), false)
            AND o.id <> ALL (%(held)s::bigint[])
          ORDER BY o.ordering_key, o.id
          LIMIT 100
