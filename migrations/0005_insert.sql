@@ -34,49 +34,49 @@ CREATE DOMAIN outbox_state AS outbox_state_columns
     CONSTRAINT outbox_error_fits       CHECK (char_length((VALUE).last_error) <= 2000);
 COMMENT ON DOMAIN outbox_state IS 'The rules for the columns of outbox that workers write.';
 
--- Everything that has to happen before a row is inserted, in one call and mostly in two expressions: the
+-- Everything that has to happen before a row is inserted, in one call and mostly by one expression: the
 -- rules for the columns that only producers write, the message id of a dedup key, the time since when
 -- the row is owed, and its place in its lane. What is NULL and may not be is left to NOT NULL.
 -- SECURITY DEFINER, since an insert-only role has no right on the sequence.
 CREATE FUNCTION outbox_check() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
-    violated text;
-BEGIN
-    violated := CASE
+    finding text := CASE
         WHEN num_nonnulls(NEW.payload, NEW.body) <> 1 THEN 'outbox_one_payload'
-        WHEN jsonb_typeof(NEW.headers) <> 'object'
-          OR jsonb_path_exists(NEW.headers, 'strict $.* ? (@.type() != "string")') THEN 'outbox_headers_strings'
+        WHEN NEW.headers <> '{}' AND (jsonb_typeof(NEW.headers) <> 'object'
+          OR jsonb_path_exists(NEW.headers, 'strict $.* ? (@.type() != "string")')) THEN 'outbox_headers_strings'
         -- Workers read created_at, and not every language's calendar goes beyond these years.
         WHEN NOT isfinite(NEW.available_at)
           OR NEW.created_at NOT BETWEEN '0001-01-03 00:00+00' AND '9999-12-29 00:00+00' THEN 'outbox_times_finite'
         WHEN NEW.destination !~ '^[a-z][a-z0-9_]*$' OR octet_length(NEW.destination) > 40 THEN 'outbox_destination_name'
-        WHEN octet_length(NEW.ordering_key) NOT BETWEEN 1 AND 512 THEN 'outbox_ordering_key_fit'
-        WHEN octet_length(NEW.dedup_key) NOT BETWEEN 1 AND 512 THEN 'outbox_dedup_key_fit'
         WHEN octet_length(NEW.aggregate_type) NOT BETWEEN 1 AND 512
           OR octet_length(NEW.aggregate_id) NOT BETWEEN 1 AND 512
           OR octet_length(NEW.event_type) NOT BETWEEN 1 AND 512 THEN 'outbox_names_fit'
         WHEN octet_length(NEW.content_type) NOT BETWEEN 1 AND 255 THEN 'outbox_content_type_fit'
+        WHEN octet_length(NEW.ordering_key) NOT BETWEEN 1 AND 512 THEN 'outbox_ordering_key_fit'
+        WHEN octet_length(NEW.dedup_key) NOT BETWEEN 1 AND 512 THEN 'outbox_dedup_key_fit'
+        -- Most are due, have no key, and come in the state that the defaults make.
+        WHEN (NEW.available_at <= NEW.created_at AND NEW.status = 'pending' AND NEW.pending_since IS NOT NULL
+          AND NEW.attempts = 0 AND NEW.reclaims = 0 AND NEW.lease_version = 0 AND num_nonnulls(NEW.ordering_key,
+              NEW.dedup_key, NEW.lease_until, NEW.lease_owner, NEW.done_at, NEW.last_error) = 0) IS NOT TRUE THEN 'more'
     END;
-    -- Most are due, have no key, and come in the state that the defaults make.
-    IF violated IS NULL AND NEW.available_at <= NEW.created_at AND NEW.status = 'pending'
-       AND NEW.pending_since IS NOT NULL AND NEW.attempts = 0 AND NEW.reclaims = 0 AND NEW.lease_version = 0
-       AND num_nonnulls(NEW.ordering_key, NEW.dedup_key, NEW.lease_until, NEW.lease_owner, NEW.done_at, NEW.last_error) = 0 THEN
+BEGIN
+    IF finding IS NULL THEN
         RETURN NEW;
     END IF;
-    IF violated IS NOT NULL THEN
+    IF finding <> 'more' THEN
         -- As a CHECK would say it, but without the row: what it holds is nobody's business.
-        RAISE EXCEPTION 'new row for relation "%" violates check constraint "%"', TG_TABLE_NAME, violated
-            USING ERRCODE = 'check_violation', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME, CONSTRAINT = violated,
-                  DETAIL = CASE violated
+        RAISE EXCEPTION 'new row for relation "%" violates check constraint "%"', TG_TABLE_NAME, finding
+            USING ERRCODE = 'check_violation', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME, CONSTRAINT = finding,
+                  DETAIL = CASE finding
                       WHEN 'outbox_one_payload' THEN 'Either payload or body has to be given, and not both.'
                       WHEN 'outbox_headers_strings' THEN 'headers has to be a JSON object of strings.'
                       WHEN 'outbox_times_finite' THEN 'available_at has to be finite, and created_at within the years 1 to 9999.'
                       WHEN 'outbox_destination_name' THEN 'destination has to be a lower-case letter followed by lower-case letters, digits and _, 40 characters at most.'
-                      WHEN 'outbox_ordering_key_fit' THEN 'ordering_key has to be NULL or have 1 to 512 bytes.'
-                      WHEN 'outbox_dedup_key_fit' THEN 'dedup_key has to be NULL or have 1 to 512 bytes.'
                       WHEN 'outbox_names_fit' THEN 'aggregate_type, aggregate_id and event_type have to have 1 to 512 bytes each.'
                       WHEN 'outbox_content_type_fit' THEN 'content_type has to have 1 to 255 bytes.'
+                      WHEN 'outbox_ordering_key_fit' THEN 'ordering_key has to be NULL or have 1 to 512 bytes.'
+                      WHEN 'outbox_dedup_key_fit' THEN 'dedup_key has to be NULL or have 1 to 512 bytes.'
                   END;
     END IF;
     IF TG_OP = 'UPDATE' THEN
