@@ -10,12 +10,15 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from pgoutbox.dispatch.deliver import Deliverer
 from tests.support.order_drill import Plan, drill, shrunk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from pgoutbox.destinations.destination import Destination
+    from pgoutbox.dispatch.flight import Flight
     from tests.support.order_oracle import Verdict
 
     Run = Callable[..., Verdict]
@@ -73,3 +76,19 @@ def test_the_drill_notices_that_rows_are_numbered_in_another_order_than_they_com
     problems = run(plan, SHUFFLED_IDS).problems
     assert any("has the higher id" in problem for problem in problems)
     assert any("was published before" in problem for problem in problems)
+
+
+def test_the_drill_notices_that_messages_come_to_the_publisher_of_another_destination(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawn = Deliverer._spawn
+
+    def astray(self: Deliverer, flights: Sequence[Flight], destination: Destination) -> None:
+        name = "skipping" if destination.name == "default" else destination.name
+        spawn(self, flights, self.destinations[name])
+
+    monkeypatch.setattr(Deliverer, "_spawn", astray)
+    plan = Plan(seed=SEED, messages=600, processes=0, disturbances=0, faults=0.0)
+    problems = run(plan).problems
+    assert problems
+    assert all("is for default" in one and "to skipping" in one for one in problems)

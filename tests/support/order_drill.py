@@ -19,7 +19,7 @@ import psycopg
 import pgoutbox
 from pgoutbox.destinations.destination import Destination, RetryPolicy
 from tests.support.dispatching import dispatching
-from tests.support.order_oracle import History, Verdict, judge
+from tests.support.order_oracle import History, Pause, Verdict, judge
 from tests.support.order_publisher import Manner, install, read_journals
 from tests.support.order_traffic import (
     BOOKS,
@@ -173,6 +173,7 @@ class Fleet:
         self._all: list[WorkerProcess] = []
         self._names: dict[int, str] = {}
         self.deaths: dict[str, float] = {}
+        self.pauses: list[Pause] = []
         self.problems: list[str] = []
 
     def __enter__(self) -> Self:
@@ -206,8 +207,11 @@ class Fleet:
                 self.start()
                 self._ended(worker)
             case _:
+                since = time.time()
                 os.kill(worker.pid, signal.SIGSTOP)
                 time.sleep(LEASE * self._random.uniform(0.5, 1.5))
+                life = f"{self._names[worker.pid]} {worker.pid}"
+                self.pauses.append(Pause(life, since, time.time()))
                 os.kill(worker.pid, signal.SIGCONT)
 
     def stop(self) -> None:
@@ -255,6 +259,7 @@ def drill(plan: Plan, dsn: str, folder: Path) -> Verdict:
             enqueued=list(read_truth(conn, windows)),
             publishes=read_journals(folder, fleet.deaths),
             changes=list(read_changes(conn)),
+            pauses=fleet.pauses,
         )
     verdict = judge(history)
     verdict.problems += fleet.problems

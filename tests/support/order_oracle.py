@@ -30,6 +30,7 @@ class Enqueued(NamedTuple):
     """One committed message. Times in seconds, on the machine's clock."""
 
     message: str
+    destination: str
     lane: str | None
     earliest: float
     """Its transaction did not commit before."""
@@ -50,10 +51,21 @@ class Publish(NamedTuple):
     """Of the lease under which it was called."""
     worker: str
     """One life of one worker."""
+    destination: str
+    """The one that this publisher was opened for."""
     began: float
     ended: float
     """Also the death of a worker that was killed meanwhile."""
     outcome: str
+
+
+class Pause(NamedTuple):
+    """A time during which a life of a worker was stopped, from before the one signal to before the
+    other."""
+
+    worker: str
+    since: float
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +76,7 @@ class History:
     publishes: Sequence[Publish]
     changes: Sequence[Change]
     """What each statement made of the rows, in the order of the statements."""
+    pauses: Sequence[Pause] = ()
 
 
 @dataclass(slots=True)
@@ -83,7 +96,7 @@ def judge(history: History) -> Verdict:
     """Everything that the history breaks."""
     verdict = Verdict()
     book = Book.of(history)
-    for check in (unknown, unfinished, misnumbered, out_of_order, out_of_turn, together, went_on):
+    for check in CHECKS:
         verdict.problems += check(book)
     replayed = replay(history.changes)
     verdict.problems += replayed.problems
@@ -106,6 +119,8 @@ class Book:
     """How each message ended."""
     overtaken: Mapping[tuple[str, int], float]
     """When the lease of a message and version was taken over, having run out."""
+    leased: Mapping[tuple[str, int], float]
+    """When the lease of a message and version ended: by itself, renewals included, or given up."""
 
     @classmethod
     def of(cls, history: History) -> Book:
@@ -118,18 +133,15 @@ class Book:
         for call in sorted(history.publishes, key=attrgetter("began")):
             if call.message in known and (lane := known[call.message].lane) is not None:
                 publishes[lane].append(call)
-        last: dict[str, Change] = {}
-        overtaken: dict[tuple[str, int], float] = {}
-        for change in history.changes:
-            before = last.get(change.message)
-            if before is not None and before.expired(change.at) and change.version > before.version:
-                overtaken[before.message, before.version] = change.at
-            last[change.message] = change
-        return cls(history, known, lanes, publishes, last, overtaken)
+        return cls(history, known, lanes, publishes, *leases(history.changes))
 
     def taken_over(self, call: Publish) -> float:
         """When the message was taken over from this publish's lease; never is infinity."""
         return self.overtaken.get((call.message, call.version), inf)
+
+    def lease_ended(self, call: Publish) -> float:
+        """When this publish's lease ended; always, where there was none."""
+        return self.leased.get((call.message, call.version), -inf)
 
     def lost_by(self, now: float, *calls: Publish) -> bool:
         """Whether the message of any of these had been taken over by then."""
@@ -153,11 +165,41 @@ class Book:
         return call.worker == worker and call.ended <= self.taken_over(call)
 
 
+def leases(
+    changes: Iterable[Change],
+) -> tuple[dict[str, Change], dict[tuple[str, int], float], dict[tuple[str, int], float]]:
+    """`Book.last`, `Book.overtaken` and `Book.leased`."""
+    last: dict[str, Change] = {}
+    overtaken: dict[tuple[str, int], float] = {}
+    leased: dict[tuple[str, int], float] = {}
+    for change in changes:
+        before = last.get(change.message)
+        if before is not None and before.lease_until is not None:
+            leased[before.message, before.version] = min(before.lease_until, change.at)
+            if before.expired(change.at) and change.version > before.version:
+                overtaken[before.message, before.version] = change.at
+        if change.lease_until is not None:
+            leased[change.message, change.version] = change.lease_until
+        last[change.message] = change
+    return last, overtaken, leased
+
+
 def unknown(book: Book) -> Iterator[str]:
     """Publishes of what was never committed."""
     for call in book.history.publishes:
         if call.message not in book.known:
             yield f"{call.message} was published by {call.worker}, and never committed"
+
+
+def foreign(book: Book) -> Iterator[str]:
+    """Publishes to a destination that the message is not for."""
+    for call in book.history.publishes:
+        known = book.known.get(call.message)
+        if known is not None and known.destination != call.destination:
+            yield (
+                f"{call.message} is for {known.destination}, and {call.worker} published it"
+                f" to {call.destination}"
+            )
 
 
 def unfinished(book: Book) -> Iterator[str]:
@@ -282,23 +324,33 @@ def overlaps(book: Book) -> Iterator[tuple[str, Publish, Publish]]:
             running.append(call)
 
 
-def went_on(book: Book) -> Iterator[str]:
-    """Workers that began the next of a lane although they could know that it was taken from them.
+def overdue(book: Book) -> Iterator[str]:
+    """Publishes that began although their lease had ended by then, or without any.
 
-    One that is stopped between its last look and the call cannot know; one whose publish before
-    this one ended after the message was taken over had every chance.
+    A worker looks at the lease as it begins a publish, and stops some time before its end.
     """
-    for lane, calls in book.publishes.items():
-        previous: dict[str, Publish] = {}
+    excused = set(stopped(book))
+    for call in book.history.publishes:
+        late = call.began - book.lease_ended(call)
+        if late > SLACK and call.message in book.known and call not in excused:
+            yield f"{call.worker} began {call.message} {late:.3f} s after its lease had ended"
+
+
+def stopped(book: Book) -> Iterator[Publish]:
+    """Those whose worker may have been stopped between its look at the lease and the call.
+
+    Nothing else of that process runs between the two, so it can be no more than the first call
+    after each stop, or one batch, and the lease must have lasted until it was stopped.
+    """
+    for pause in book.history.pauses:
+        calls = [call for call in book.history.publishes if call.worker == pause.worker]
+        first = min((call.began for call in calls if call.began >= pause.until), default=inf)
         for call in calls:
-            before = previous.get(call.worker)
-            taken_over = book.taken_over(call)
-            if before is not None and before.ended > taken_over + SLACK:
-                yield (
-                    f"lane {lane}: {call.worker} went on with {call.message}"
-                    f" {call.began - taken_over:.3f} s after it had lost it"
-                )
-            previous[call.worker] = call
+            if call.began == first and book.lease_ended(call) >= pause.since:
+                yield call
+
+
+CHECKS = (unknown, foreign, unfinished, misnumbered, out_of_order, out_of_turn, together, overdue)
 
 
 def allowed(book: Book) -> Iterator[str]:
@@ -309,8 +361,10 @@ def allowed(book: Book) -> Iterator[str]:
     for calls in book.publishes.values():
         firsts = [book.known[message] for message in first_successes(calls)]
         yield from ("arrivals out of order after a lease ran out" for _ in inversions(firsts))
-        late = [call for call in calls if call.began > book.taken_over(call)]
-        yield from ("publishes begun after the message was taken over" for _ in late)
+    late = [call for call in stopped(book) if call.began > book.lease_ended(call)]
+    yield from (
+        "publishes begun after the lease by a worker that was stopped before the call" for _ in late
+    )
     taken = Counter(call.message for call in book.history.publishes if call.outcome == TAKEN)
     yield from ("repeats" for _ in range(taken.total() - len(taken)))
     yield from (f"publishes {call.outcome}" for call in book.history.publishes)

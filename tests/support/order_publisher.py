@@ -12,6 +12,7 @@ import random
 import time
 from collections import defaultdict
 from datetime import timedelta
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,7 +26,7 @@ from pgoutbox.errors import (
 from tests.support.order_oracle import TAKEN, Publish
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.publisher import PublisherOptions
@@ -64,7 +65,7 @@ class Manner(NamedTuple):
 
     def open(self, worker: str, destination: str) -> Drilled | DrilledBatch:
         """The publisher for one destination of one life of a worker."""
-        return (DrilledBatch if destination == BATCHED else Drilled)(self, worker)
+        return (DrilledBatch if destination == BATCHED else Drilled)(self, worker, destination)
 
     def fate(self, message: str, version: int) -> str:
         """What becomes of the message under this version of its lease."""
@@ -77,11 +78,11 @@ class Manner(NamedTuple):
 
 
 class Journal:
-    """What one life of a worker has published, or tried to."""
+    """What one life of a worker has published to one destination, or tried to."""
 
-    def __init__(self, manner: Manner, worker: str) -> None:
+    def __init__(self, manner: Manner, worker: str, destination: str) -> None:
         self._manner = manner
-        path = manner.folder / f"{worker}.journal"
+        path = manner.folder / f"{worker} {destination}.journal"
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     async def close(self) -> None:
@@ -89,7 +90,8 @@ class Journal:
         os.close(self._file)
 
     def _begin(self, *messages: ClaimedMessage) -> None:
-        self._write(*(f"{time.time():.6f} {_name(message)}" for message in messages))
+        now = f"{time.time():.6f}"
+        self._write(*(f"{now} {_name(message)}" for message in messages))
 
     def _end(self, outcomes: Mapping[ClaimedMessage, str]) -> None:
         self._write(*(f"{time.time():.6f} {_name(m)} {how}" for m, how in outcomes.items()))
@@ -180,18 +182,25 @@ def read_journals(folder: Path, deaths: Mapping[str, float]) -> list[Publish]:
     """All publishes; what a killed worker had begun ended with its death."""
     found: list[Publish] = []
     for journal in sorted(folder.glob("*.journal")):
-        worker = journal.stem
-        died = deaths.get(worker.rsplit(" ", 1)[0], float("inf"))
-        open_calls: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
-        for line in journal.read_text().splitlines():
-            at, name, version, *outcome = line.split(" ")
-            if outcome:
-                began = open_calls[name, int(version)].pop()
-                found.append(
-                    Publish(name, int(version), worker, began, float(at), " ".join(outcome))
-                )
-            else:
-                open_calls[name, int(version)].append(float(at))
-        for (name, number), begun in open_calls.items():
-            found += (Publish(name, number, worker, at, died, "cut off") for at in begun)
+        worker, destination = journal.stem.rsplit(" ", 1)
+        died = deaths.get(worker.rsplit(" ", 1)[0], inf)
+        found += (
+            Publish(message, version, worker, destination, began, min(ended, died), outcome)
+            for message, version, began, ended, outcome in calls(journal.read_text())
+        )
     return found
+
+
+def calls(journal: str) -> Iterator[tuple[str, int, float, float, str]]:
+    """Message, version, begin, end and outcome of each call; infinity where no end is written."""
+    begun: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+    for line in journal.splitlines():
+        at, message, version, *outcome = line.split(" ")
+        lease = message, int(version)
+        if outcome:
+            yield *lease, begun[lease].pop(), float(at), " ".join(outcome)
+        else:
+            begun[lease].append(float(at))
+    for lease, left in begun.items():
+        for at_last in left:
+            yield *lease, at_last, inf, "cut off"

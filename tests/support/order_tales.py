@@ -8,10 +8,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.support.order_oracle import TAKEN, Enqueued, History, Publish, judge
+from tests.support.order_oracle import TAKEN, Enqueued, History, Pause, Publish, Verdict, judge
 from tests.support.order_replay import Change
 
 LEASE = 10.0
+PLACE = "default"
 
 
 @dataclass
@@ -22,6 +23,7 @@ class Tale:
     enqueued: list[Enqueued] = field(default_factory=list)
     publishes: list[Publish] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    pauses: list[Pause] = field(default_factory=list)
     transactions: int = 0
 
     def tick(self, seconds: float = 1.0) -> float:
@@ -34,7 +36,9 @@ class Tale:
         at = self.tick()
         for position, message in enumerate(messages):
             row = len(self.enqueued) + 1
-            self.enqueued.append(Enqueued(message, lane, at, at, self.transactions, position, row))
+            self.enqueued.append(
+                Enqueued(message, PLACE, lane, at, at, self.transactions, position, row)
+            )
             self.changes.append(Change(self.transactions, at, row, message, lane, "pending", 0, 0))
 
     def last(self, message: str) -> Change:
@@ -68,7 +72,7 @@ class Tale:
         self, owner: str, message: str, began: float, ended: float, outcome: str = TAKEN
     ) -> None:
         version = self.last(message).version
-        self.publishes.append(Publish(message, version, owner, began, ended, outcome))
+        self.publishes.append(Publish(message, version, owner, PLACE, began, ended, outcome))
 
     def finishes(self, *messages: str) -> None:
         self.becomes(*messages, status="done", left_lane=True)
@@ -86,12 +90,16 @@ class Tale:
         self.becomes(message, status="dead", left_lane=skipped)
 
     @property
+    def verdict(self) -> Verdict:
+        return judge(History(self.enqueued, self.publishes, self.changes, self.pauses))
+
+    @property
     def problems(self) -> list[str]:
-        return judge(History(self.enqueued, self.publishes, self.changes)).problems
+        return self.verdict.problems
 
     @property
     def counts(self) -> dict[str, int]:
-        return judge(History(self.enqueued, self.publishes, self.changes)).counts
+        return self.verdict.counts
 
     def refused(self, why: str) -> bool:
         """Whether every problem says so, and there is one."""

@@ -34,7 +34,8 @@ HASTY = "-c deadlock_timeout=20ms"
 # What was committed, and what every statement made of every row. Nothing but what was delivered is
 # deleted in a drill, and only where that is the retention mode.
 BOOKS = b"""
-CREATE UNLOGGED TABLE drill_truth (message_id uuid, lane text, transaction bigint, position int);
+CREATE UNLOGGED TABLE drill_truth (
+    message_id uuid, destination text, lane text, transaction bigint, position int);
 CREATE UNLOGGED TABLE drill_changes (
     seq bigint GENERATED ALWAYS AS IDENTITY, transaction xid8, at timestamptz, id bigint,
     message_id uuid, lane text, status text, version bigint, attempts int, owner text,
@@ -66,11 +67,12 @@ CREATE TRIGGER drill_updated AFTER UPDATE ON outbox REFERENCING NEW TABLE AS fre
 """
 NOTE = b"""
 INSERT INTO drill_truth
-SELECT u.message_id, u.lane, %s, u.position
-  FROM unnest(%s::uuid[], %s::text[]) WITH ORDINALITY AS u (message_id, lane, position)
+SELECT u.message_id, u.destination, u.lane, %s, u.position
+  FROM unnest(%s::uuid[], %s::text[], %s::text[]) WITH ORDINALITY
+       AS u (message_id, destination, lane, position)
 """
 TRUTH = b"""
-SELECT t.message_id, t.lane, t.transaction, t.position,
+SELECT t.message_id, t.destination, t.lane, t.transaction, t.position,
        coalesce(o.id, 0),
        CASE WHEN current_setting('track_commit_timestamp')::boolean
             THEN extract(epoch FROM pg_xact_commit_timestamp(t.xmin))::float8 END
@@ -126,7 +128,7 @@ class Producer(threading.Thread):
         try:
             self._enqueue(conn, messages)
             ids, lanes = [m.message_id for m in messages], [lane_of(m) for m in messages]
-            conn.execute(NOTE, [transaction, ids, lanes])
+            conn.execute(NOTE, [transaction, ids, [m.destination for m in messages], lanes])
             time.sleep(self._random.choice(PAUSES))
             if self._random.random() < 0.1:
                 conn.rollback()
@@ -172,9 +174,9 @@ def lane_of(message: Message) -> str | None:
 
 def read_truth(conn: Conn, windows: Mapping[int, tuple[float, float]]) -> Iterator[Enqueued]:
     """What was committed, and when: exactly, or within its client's window."""
-    for message, lane, transaction, position, row, at in conn.execute(TRUTH):
+    for message, destination, lane, transaction, position, row, at in conn.execute(TRUTH):
         earliest, latest = (at, at) if at is not None else windows[transaction]
-        yield Enqueued(message.hex, lane, earliest, latest, transaction, position, row)
+        yield Enqueued(message.hex, destination, lane, earliest, latest, transaction, position, row)
 
 
 def read_changes(conn: Conn) -> Iterator[Change]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.support.order_oracle import TAKEN, Publish
-from tests.support.order_tales import LEASE, Tale, good_tales
+from tests.support.order_tales import LEASE, PLACE, Tale, good_tales
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_unordered_messages_may_be_published_in_any_order_and_at_once(tale: Tale
 
 
 def test_a_message_that_was_rolled_back_must_not_be_published(tale: Tale) -> None:
-    tale.publishes.append(Publish("m1", 1, "a", 1.0, 2.0, TAKEN))
+    tale.publishes.append(Publish("m1", 1, "a", PLACE, 1.0, 2.0, TAKEN))
     assert tale.refused("never committed")
 
 
@@ -101,7 +101,7 @@ def test_nothing_must_be_published_after_a_dead_head(tale: Tale) -> None:
     tale.publishes_it("a", "m1", "PermanentError")
     tale.buries("m1")
     tale.publishes_it("a", "m2", "RetryableError")
-    assert tale.refused("before m1 was settled")
+    assert any("before m1 was settled" in problem for problem in tale.problems)
 
 
 def test_a_skipped_message_must_not_be_overtaken_while_it_is_still_published(tale: Tale) -> None:
@@ -111,6 +111,25 @@ def test_a_skipped_message_must_not_be_overtaken_while_it_is_still_published(tal
     tale.buries("m1", skipped=True)
     tale.delivers("b", "m2")
     assert any("before m1 was settled" in problem for problem in tale.problems)
+
+
+@pytest.mark.parametrize("lane", [None, "k"])
+def test_a_message_must_not_come_to_the_publisher_of_another_destination(
+    tale: Tale, lane: str | None
+) -> None:
+    tale.commit("m1", "m2", lane=lane)
+    tale.delivers("a", "m1", "m2")
+    tale.publishes[1] = tale.publishes[1]._replace(destination="elsewhere")
+    assert tale.problems == ["m2 is for default, and a published it to elsewhere"]
+
+
+def test_a_foreign_message_is_refused_though_its_publish_failed(tale: Tale) -> None:
+    tale.commit("m1")
+    tale.claims("a", "m1")
+    tale.publishes_it("a", "m1", "PermanentError")
+    tale.publishes[0] = tale.publishes[0]._replace(destination="elsewhere")
+    tale.buries("m1")
+    assert tale.refused("published it to elsewhere")
 
 
 def test_ids_of_a_lane_must_follow_its_commits(tale: Tale) -> None:
@@ -217,96 +236,6 @@ def test_a_success_that_was_never_written_frees_its_own_worker(tale: Tale) -> No
         tale.publishes_it("b", message)
     tale.finishes("m1", "m2")
     assert tale.problems == []
-
-
-def overtaken(tale: Tale) -> None:
-    """A stalled worker's lease runs out in its publish, and another one does its work."""
-    tale.commit("m1", "m2")
-    tale.claims("a", "m1", "m2")
-    tale.calls("a", "m1", 3.0, 40.0)
-    tale.tick(LEASE)
-    tale.becomes("m1", "m2", owner="b", version=2)
-    tale.changes[-1] = tale.changes[-1]._replace(
-        owner=None, lease_until=None, status="pending", attempts=0
-    )
-    tale.publishes_it("b", "m1")
-    tale.finishes("m1")
-    tale.delivers("b", "m2")
-
-
-def test_a_publish_that_outlives_its_lease_is_counted_and_not_refused(tale: Tale) -> None:
-    overtaken(tale)
-    assert tale.problems == []
-    # The stalled one ran beside both of the other's.
-    assert tale.counts["overlaps after a lease ran out"] == 2
-    assert tale.counts["leases taken over after they ran out"] == 2
-    assert tale.counts["repeats"] == 1
-
-
-def test_the_same_overlap_is_refused_where_the_lease_had_not_run_out(tale: Tale) -> None:
-    tale.commit("m1", "m2")
-    tale.claims("a", "m1")
-    tale.calls("a", "m1", 3.0, 40.0)
-    tale.finishes("m1")
-    tale.delivers("b", "m2")
-    assert any("under a lease that nobody had taken over" in one for one in tale.problems)
-
-
-def test_the_same_overlap_is_refused_where_the_lease_ran_out_only_later(tale: Tale) -> None:
-    tale.commit("m1")
-    tale.claims("a", "m1")
-    tale.calls("a", "m1", 3.0, 40.0)
-    tale.calls("b", "m1", 4.0, 5.0)
-    tale.tick(LEASE)
-    tale.delivers("b", "m1")
-    assert tale.refused("under a lease that nobody had taken over")
-
-
-def test_a_worker_must_not_go_on_with_what_was_taken_from_it(tale: Tale) -> None:
-    overtaken(tale)
-    tale.publishes.append(Publish("m2", 1, "a", 40.1, 41.0, TAKEN))
-    assert tale.refused("a went on with m2")
-
-
-def test_a_success_that_came_too_late_does_not_even_free_its_own_worker(tale: Tale) -> None:
-    tale.commit("m1", "m2")
-    tale.claims("a", "m1", "m2")
-    tale.tick(LEASE)
-    tale.claims("b", "m1", "m2")
-    tale.publishes_it("b", "m1", seconds=9.0)
-    tale.publishes_it("b", "m2")
-    tale.finishes("m1", "m2")
-    tale.publishes.append(Publish("m1", 1, "a", 3.0, 15.0, TAKEN))
-    tale.publishes.append(Publish("m2", 1, "a", 15.1, 15.2, TAKEN))
-    assert any("before m1 was settled" in problem for problem in tale.problems)
-
-
-def test_a_worker_that_was_stopped_before_the_call_could_not_know(tale: Tale) -> None:
-    overtaken(tale)
-    tale.publishes = [call for call in tale.publishes if call.worker == "b"]
-    other = tale.publishes[-1]
-    tale.publishes.append(Publish("m1", 1, "a", other.ended - 0.5, other.ended + 0.5, TAKEN))
-    assert tale.problems == []
-    assert tale.counts["overlaps after a lease ran out"] == 1
-    assert tale.counts["publishes begun after the message was taken over"] == 1
-
-
-def test_a_worker_that_was_stopped_between_two_of_a_run_could_not_know_either(tale: Tale) -> None:
-    overtaken(tale)
-    tale.publishes[0] = tale.publishes[0]._replace(ended=4.0)
-    tale.publishes.append(Publish("m2", 1, "a", 40.1, 41.0, TAKEN))
-    assert tale.problems == []
-
-
-def test_an_arrival_after_the_message_was_taken_over_may_be_out_of_order(tale: Tale) -> None:
-    overtaken(tale)
-    first = next(call for call in tale.publishes if call.worker == "b")
-    tale.publishes[tale.publishes.index(first)] = first._replace(outcome="PermanentError")
-    for place, change in enumerate(tale.changes):
-        if change.message == "m1" and change.status == "done":
-            tale.changes[place] = change._replace(status="dead")
-    assert tale.problems == []
-    assert tale.counts["arrivals out of order after a lease ran out"] == 1
 
 
 @given(good_tales())
