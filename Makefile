@@ -58,6 +58,10 @@ bench: $(READY) ## Measure throughput against the SQL floor, and latency
 bench-all: $(READY) ## Measure every scenario of benchmarks/README.md; about 20 minutes
 	$(BIN)/pgoutbox bench --scenario all
 
+.PHONY: soak
+soak: $(READY) ## Kill workers while 200,000 ordered messages pass, and judge their order; about 15 minutes
+	$(BIN)/python -m pytest -m bench -s benchmarks
+
 .PHONY: lock
 lock: $(READY) ## Resolve the dependencies again, for every supported Python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -25,12 +25,13 @@ from pgoutbox.demo.embedded import EmbeddedServer
 from tests.support.order_drill import Plan, drill, shrunk
 
 if TYPE_CHECKING:
+    from pgoutbox.dispatch.finalize_statements import Mode
     from tests.support.order_oracle import Verdict
 
 # The commit order comes from the server's own timestamps.
 SETTINGS = {"track_commit_timestamp": "on", "fsync": "off", "synchronous_commit": "off"}
 PATIENCE = 300.0
-MODES = ("keep", "delete", "archive")
+MODES: tuple[Mode, ...] = ("keep", "delete", "archive")
 
 
 @click.command()
@@ -48,16 +49,25 @@ def order(seed: int | None, shrink: float, **sizes: Any) -> None:  # noqa: ANN40
     chosen = random.randrange(1_000_000) if seed is None else seed  # noqa: S311 - no secret
     plan = Plan(seed=chosen, patience=PATIENCE, **sizes)
     click.echo(plan)
+    verdict, smaller = judged(plan, shrink)
+    click.echo(verdict)
+    if verdict.problems:
+        click.echo(smaller)
+        sys.exit(1)
+
+
+def judged(plan: Plan, shrink: float) -> tuple[Verdict, str]:
+    """Run it; where it fails, the smallest plan that was seen to fail within ``shrink`` seconds."""
     server = EmbeddedServer(settings=SETTINGS)
     try:
         server.start()
         began = time.monotonic()
         verdict = run(server.dsn, plan)
-        click.echo(f"{verdict}\nin {time.monotonic() - began:.0f} s")
-        if verdict.problems:
-            smallest, found = shrunk(plan, lambda one: run(server.dsn, one), verdict, shrink)
-            click.echo(f"the smallest that was seen to fail: {smallest}\n{found}")
-            sys.exit(1)
+        click.echo(f"judged after {time.monotonic() - began:.0f} s")
+        if not verdict.problems:
+            return verdict, ""
+        smallest, found = shrunk(plan, lambda one: run(server.dsn, one), verdict, shrink)
+        return verdict, f"the smallest that was seen to fail: {smallest}\n{found}"
     finally:
         server.remove()
 
