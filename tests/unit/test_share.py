@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from hypothesis import given, strategies as st
 
-from pgoutbox.dispatch.flight import InFlight, share
+from pgoutbox.dispatch.flight import InFlight
+from pgoutbox.dispatch.share import share
 from tests.support.dispatching import Scripted, a_message, to
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""Step 1: take messages for a while. Two statements, one per branch, never one with OR."""
+"""Step 1: take unordered messages that are due, for a while.
+
+Other branches are other statements, never one with OR: `lanes` and `reclaim`.
+"""
 
 from __future__ import annotations
 

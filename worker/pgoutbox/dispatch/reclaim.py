@@ -85,8 +85,8 @@ RETURNING o.id, o.lease_version, o.attempts, o.reclaims, o.message_id, o.destina
 # Of a lane whose lease expired only the head is taken, for its owner may still be publishing: what
 # came after it goes back, with its attempt refunded and a new version, so that the owner finds its
 # whole run lost. Index outbox_leased, as in RECLAIM, finds the rows, outbox_lane their heads. A
-# suspect is claimed alone, as in RECLAIM. Rows are locked in id order, lane by lane. Where the lease
-# is tested by coalesce, no statistics can have all expired rows read again for each lane.
+# suspect is claimed alone, as in RECLAIM. Rows are locked in id order, lane by lane. Where the
+# lease is tested by coalesce, no statistics can have all expired rows read again for each lane.
 RECLAIM_HEADS = b"""
 WITH wanted AS MATERIALIZED (
     SELECT *

@@ -22,10 +22,36 @@ if TYPE_CHECKING:
     from pgoutbox.events import Event
     from pgoutbox.message import ClaimedMessage
 
-LATELY = timedelta(minutes=1)
-"""How long ago a lease may have expired to be found each time."""
 WHOLE_SECONDS = 30.0
-"""And how often all the others are looked for."""
+OVERLAP = 2.0
+
+
+class Back:
+    """How far back a look at expired leases reaches: to the last look, now and then for ever.
+
+    Under a held xmin horizon the index keeps an entry for every lease that there was.
+    """
+
+    def __init__(self) -> None:
+        self._whole = Pace(WHOLE_SECONDS)
+        self._looked_at: float | None = None
+        self._sent_at = 0.0
+
+    def reach(self, now: float) -> timedelta:
+        """For a look that is about to be sent."""
+        self._sent_at = now
+        if self._whole.due(now) or self._looked_at is None:
+            return EVER
+        return timedelta(seconds=now - self._looked_at + OVERLAP)
+
+    def answered(self, now: float) -> None:
+        """It worked."""
+        self._looked_at = self._sent_at
+        self._whole.answered(now)
+
+    def again(self) -> None:
+        """There is more than it brought."""
+        self._whole.hasten()
 
 
 class Reclaimer:
@@ -45,12 +71,12 @@ class Reclaimer:
         self._options = options
         self._emit = emit
         self._next = 0.0
-        self._whole = Pace(WHOLE_SECONDS)
+        self._back = Back()
 
     def soon(self) -> None:
         """Do not wait for the interval."""
         self._next = 0.0
-        self._whole.hasten()
+        self._back.again()
 
     async def turn(self, slots: dict[str, int]) -> int:
         """Both branches, if the interval is over; how many messages, which take their slots."""
@@ -58,16 +84,19 @@ class Reclaimer:
             return 0
         sent = time.monotonic()
         self._next = sent + self._options.reclaim_interval
-        since = EVER if self._whole.due(sent) else LATELY
-        total = 0
+        since = self._back.reach(sent)
+        total, failed = 0, False
         for branch in (reclaim, reclaim_heads):
             if self._starter.stopping():
                 return total
-            total += await self._claim_by(branch, slots, since)
-        self._whole.answered(time.monotonic())
+            count = await self._claim_by(branch, slots, since)
+            total += count or 0
+            failed = failed or count is None
+        if not failed:
+            self._back.answered(time.monotonic())
         if total:
             self._next = sent
-            self._whole.hasten()
+            self._back.again()
         return total
 
     async def _claim_by(
@@ -75,7 +104,8 @@ class Reclaimer:
         branch: Callable[..., Awaitable[list[ClaimedMessage]]],
         slots: dict[str, int],
         since: timedelta,
-    ) -> int:
+    ) -> int | None:
+        """How many messages; None: something in a row made the statement fail."""
         sent = time.monotonic()
         limits = {name: self._deliverer.destinations[name].policy.max_attempts for name in slots}
         try:
@@ -93,7 +123,7 @@ class Reclaimer:
                 raise
             # An expired row that cannot be taken must not keep the others from being claimed.
             self._emit(DatabaseFailed.because("reclaim", error))
-            return 0
+            return None
         self._starter.begin(messages, len(messages), sent)
         for message in messages:
             slots[message.destination] = max(slots[message.destination] - 1, 0)

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pgoutbox._version import __version__
 from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.backoff import Backoff
-from pgoutbox.dispatch.pace import Pace
-from pgoutbox.dispatch.reclaim import EVER
-from pgoutbox.dispatch.reclaimer import LATELY, WHOLE_SECONDS
+from pgoutbox.dispatch.reclaimer import Back
 from pgoutbox.dispatch.retention import archive_kept, expire_archive, prepare_archive, prune
 from pgoutbox.dispatch.sweep import FORGET, REAP_BATCH, Heartbeat, beat, reap
 from pgoutbox.events import DatabaseFailed, Pruned, Reaped
@@ -39,7 +37,7 @@ class Rounds:
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         options = dispatcher.options
-        self._whole_reap = Pace(WHOLE_SECONDS)
+        self._back = Back()
         self._sweeps: dict[str, tuple[float, Callable[[], Awaitable[float | None]]]] = {
             # First of all: what is finished before it is ready has to be moved once more.
             "archive": (ARCHIVE_SECONDS, self.archive),
@@ -106,13 +104,13 @@ class Rounds:
             {name: destination.policy.max_attempts for name, destination in destinations.items()},
             self._dispatcher.in_flight.ids,
             [name for name, each in destinations.items() if each.policy.dead_head == "skip"],
-            EVER if self._whole_reap.due(time.monotonic()) else LATELY,
+            self._back.reach(time.monotonic()),
         )
-        self._whole_reap.answered(time.monotonic())
+        self._back.answered(time.monotonic())
         if counts:
             self._dispatcher.emit(Reaped(dict(counts)))
         if any(count >= REAP_BATCH for count in counts.values()):
-            self._whole_reap.hasten()
+            self._back.again()
             return 0.0
         return None
 
