@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pgoutbox
 import pytest
+
+import pgoutbox
 from pgoutbox.errors import RetryableError
 from tests.support.dispatching import Scripted, dispatching, to
 from tests.support.outbox_rows import insert
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     import psycopg
+
     from pgoutbox.message import ClaimedMessage
 
 pytestmark = pytest.mark.postgres
