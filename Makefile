@@ -51,11 +51,11 @@ fmt: $(READY) ## Format the code and write the generated docs
 	$(BIN)/python -m pgoutbox.settings.table --write
 
 .PHONY: bench
-bench: $(READY) ## Measure throughput against the SQL floor, and latency
+bench: $(READY) ## Measure throughput against the SQL floor, and latency, on a throw-away server
 	$(BIN)/pgoutbox bench
 
 .PHONY: bench-all
-bench-all: $(READY) ## Measure every scenario of benchmarks/README.md; about 20 minutes
+bench-all: $(READY) ## Measure every scenario of benchmarks/README.md, on a throw-away server; about 20 minutes
 	$(BIN)/pgoutbox bench --scenario all
 
 .PHONY: soak

@@ -31,7 +31,7 @@ COMMANDS = {
     "dead": Entry("pgoutbox.cli.dead", "Skip or requeue a dead message."),
     "exporter": Entry("pgoutbox.cli.exporter", "Export what the table holds, for Prometheus."),
     "demo": Entry("pgoutbox.cli.demo", "Watch everything work on a throw-away server."),
-    "bench": Entry("pgoutbox.cli.bench", "Measure how fast this database can go."),
+    "bench": Entry("pgoutbox.cli.bench", "Measure how fast it goes, on a throw-away server."),
 }
 
 
