@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 import pytest
 
 from pgoutbox.bench.bars import BARS, FLOOR, Verdict, judge
 from pgoutbox.bench.figures import of_worker
-from pgoutbox.bench.suite import BASELINE, SCENARIOS, needed
+from pgoutbox.bench.suite import BASELINE, SCENARIOS, needed, what
 from pgoutbox.bench.workers import Worked
 from pgoutbox.cli.bench_scenarios import chosen
 
@@ -98,3 +100,17 @@ def test_scenarios_are_named_one_by_one_or_with_commas_or_all() -> None:
 def test_an_unknown_scenario_is_refused_with_those_that_there_are(words: list[str]) -> None:
     with pytest.raises(click.BadParameter, match="choose from all, baseline, history"):
         chosen(words)
+
+
+def test_a_scenario_is_announced_with_the_rows_that_it_will_have() -> None:
+    assert what(SCENARIOS["history"], 1).startswith("1,000,000 finished messages are kept")
+    assert what(SCENARIOS["history"], 0.01) == "10,000 finished messages are kept, and 400 are due"
+    assert what(SCENARIOS["lanes-blocked"], 0.01) == (
+        "1,000 keys are blocked by a dead head; 100 others have 10 messages each"
+    )
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_no_scenario_is_announced_with_thousands_where_it_has_hundreds(name: str) -> None:
+    told = what(SCENARIOS[name], 0.0001)
+    assert not re.search(r"\d,\d|million|thousand", told)

@@ -19,17 +19,17 @@ LEFT = b"SELECT (SELECT count(*) FROM outbox), (SELECT count(*) FROM outbox_arch
 
 
 def keep(place: Place, scale: float) -> Found:
-    """Finished messages stay where they are."""
+    """200,000 messages are finished and stay where they are."""
     return _with_mode("keep", place, scale)
 
 
 def delete(place: Place, scale: float) -> Found:
-    """Finished messages are deleted."""
+    """200,000 messages are finished and deleted."""
     return _with_mode("delete", place, scale)
 
 
 def archive(place: Place, scale: float) -> Found:
-    """Finished messages move to the archive."""
+    """200,000 messages are finished and move to the archive."""
     return _with_mode("archive", place, scale)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import psycopg
@@ -23,7 +24,11 @@ BASELINE = "baseline"
 FLOOR_COUNT = 200_000
 
 Scenario: TypeAlias = "Callable[[Place, float], Found]"
-"""Builds its table in the place, with so many times the usual rows, and measures."""
+"""Builds its table in the place, with so many times the usual rows, and measures.
+
+Its docstring is told before it runs; numbers of thousands in it are rows or keys, and scaled.
+"""
+THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
 
 # In the order in which they run: what others are compared with comes before them.
 SCENARIOS: Mapping[str, Scenario] = {
@@ -95,19 +100,30 @@ def run(
 
     ``scale`` multiplies every number of rows. ``say`` is told what comes next.
     """
-    say("the floor: claims of 500 and their finalizes in turn on one connection")
+    count = unordered.scaled(FLOOR_COUNT, scale)
+    say(
+        f"the floor: {count:,} messages by claims of 500 and their finalizes in turn, one connection"
+    )
     with place(dsn) as somewhere:
-        count = unordered.scaled(FLOOR_COUNT, scale)
         sow(somewhere, (DUE, {"count": count}))
         speed = floor(somewhere, count)
     figures: dict[str, Mapping[str, float | None]] = {FLOOR: {"msgs_per_s": speed}}
     for name in needed(names):
-        about = (SCENARIOS[name].__doc__ or "").rstrip(".")
+        about = what(SCENARIOS[name], scale)
         say(f"{name}: {about}")
         found, failure = _try(dsn, SCENARIOS[name], scale)
         figures[name] = found.figures() if found else {}
         verdicts = judge(name, figures, complete=found is not None and found.complete)
         yield speed, Scored(name, about, found, verdicts, failure)
+
+
+def what(scenario: Scenario, scale: float) -> str:
+    """What the scenario measures, with as many rows and keys as it will have."""
+
+    def will_have(found: re.Match[str]) -> str:
+        return f"{unordered.scaled(int(found[0].replace(',', '')), scale):,}"
+
+    return THOUSANDS.sub(will_have, (scenario.__doc__ or "").rstrip("."))
 
 
 def _try(dsn: str, scenario: Scenario, scale: float) -> tuple[Found | None, str]:

@@ -32,29 +32,29 @@ SHORT_LEASES = {
 
 
 def baseline(place: Place, scale: float) -> Found:
-    """A clean table."""
+    """A clean table with 40,000 messages that are due."""
     count = scaled(FEW, scale)
     sow(place, (DUE, {"count": count}))
     return of_loop(drain(place), count)
 
 
 def history(place: Place, scale: float) -> Found:
-    """A million finished messages are kept."""
+    """1,000,000 finished messages are kept, and 40,000 are due."""
     return _beside(place, FINISHED, scale)
 
 
 def backoff(place: Place, scale: float) -> Found:
-    """A million messages wait for their next attempt."""
+    """1,000,000 messages wait for their next attempt, and 40,000 are due."""
     return _beside(place, LATER, scale)
 
 
 def dead(place: Place, scale: float) -> Found:
-    """A million dead letters."""
+    """1,000,000 dead letters, and 40,000 messages are due."""
     return _beside(place, DEAD, scale)
 
 
 def xmin(place: Place, scale: float) -> Found:
-    """A report runs during the whole drain, so that nothing can be vacuumed."""
+    """A report runs while 200,000 messages are drained, so that nothing can be vacuumed."""
     count = scaled(200_000, scale)
     sow(place, (DUE, {"count": count}))
     with held_horizon(place):
@@ -62,7 +62,7 @@ def xmin(place: Place, scale: float) -> Found:
 
 
 def xmin_worker(place: Place, scale: float) -> Found:
-    """A worker whose leases last 2 seconds drains while a report runs."""
+    """A worker whose leases last 2 seconds drains 200,000 messages while a report runs."""
     count = scaled(200_000, scale)
     sow(place, (DUE, {"count": count}))
     with held_horizon(place):
@@ -70,7 +70,7 @@ def xmin_worker(place: Place, scale: float) -> Found:
 
 
 def bulk_backlog(place: Place, scale: float) -> Found:
-    """Three million are due; the first of them are drained."""
+    """3,000,000 are due; the first 40,000 of them are drained."""
     sow(place, (DUE, {"count": scaled(3 * MILLION, scale)}))
     count = scaled(FEW, scale)
     return of_loop(drain(place, most=count), count)
