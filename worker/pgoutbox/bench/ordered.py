@@ -61,7 +61,7 @@ def xmin_hot_lane(place: Place, scale: float) -> Found:
 
 
 def mixed(place: Place, scale: float) -> Found:
-    """100,000 ordered and 100,000 without key; a twentieth fails once; 200,000 finished are kept."""
+    """100,000 in lanes and 100,000 without; a twentieth fails once; 200,000 finished are kept."""
     count = scaled(ROWS // 2, scale)
     sow(
         place,

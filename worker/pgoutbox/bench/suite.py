@@ -101,9 +101,7 @@ def run(
     ``scale`` multiplies every number of rows. ``say`` is told what comes next.
     """
     count = unordered.scaled(FLOOR_COUNT, scale)
-    say(
-        f"the floor: {count:,} messages by claims of 500 and their finalizes in turn, one connection"
-    )
+    say(f"the floor: {count:,} messages, claims of 500 and their finalizes in turn, one connection")
     with place(dsn) as somewhere:
         sow(somewhere, (DUE, {"count": count}))
         speed = floor(somewhere, count)
