@@ -2,88 +2,23 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
-from psycopg.errors import InsufficientPrivilege
 
 from pgoutbox.dispatch import wakeup as module
 from pgoutbox.dispatch.loudness import (
     CALM_AFTER,
     LOUD_RATE,
-    QUEUE_RATE,
     SILENCE_SECONDS,
     SILENT_INTERVAL,
     SLEEPY_AFTER,
 )
 from pgoutbox.dispatch.wakeup import FIRST_INTERVAL, MEND_SECONDS, Wakeup
+from tests.support.alarm import Alarm, Clock, Switch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    from pgoutbox.database.pool import Database
-
-
-class Clock:
-    """A monotonic clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-class Switch:
-    """Where the answers go that change."""
-
-    def __init__(self) -> None:
-        self.asked: list[bool] = []
-        self.on = False
-        self.waiting = 0
-        self.looks = 0
-
-    async def fetch(self, _statement: bytes) -> list[tuple[int]]:
-        self.looks += 1
-        return [(self.waiting,)]
-
-    async def execute(self, _statement: bytes, parameters: dict[str, bool]) -> int:
-        self.asked.append(parameters["wanted"])
-        touched = parameters["wanted"] != self.on
-        self.on = parameters["wanted"]
-        return int(touched)
-
-
-class Alarm:
-    """A wakeup with a hand on its clock."""
-
-    def __init__(self, clock: Clock, *, notify_possible: bool = True) -> None:
-        self.clock = clock
-        self.wakeup = Wakeup(max_interval=1.0, notify_possible=notify_possible)
-        self.wakeup.listening(active=notify_possible)
-        self.switched = Switch()
-
-    async def switch(self) -> bool:
-        return await self.wakeup.switch(cast("Database", self.switched))
-
-    def notifications(self, per_second: float, seconds: int = 1) -> None:
-        for _ in range(seconds):
-            for _ in range(int(per_second)):
-                self.wakeup.heard()
-            self.clock.now += 1.0
-
-    async def busy_producers(self, per_second: float, seconds: int) -> None:
-        """Turns of a worker that is notified of what it then finds."""
-        for _ in range(seconds):
-            self.notifications(per_second)
-            self.wakeup.found(int(per_second))
-            await self.switch()
-
-    def rows(self, per_second: float, seconds: int = 2) -> None:
-        for _ in range(seconds):
-            self.wakeup.found(int(per_second))
-            self.clock.now += 1.0
-        self.wakeup.found(1)
 
 
 @pytest.fixture
@@ -167,86 +102,6 @@ async def test_as_many_notifications_as_are_bearable_are_kept(clock: Clock) -> N
         alarm.wakeup.found(100)
         await alarm.switch()
     assert alarm.switched.asked == [True]
-
-
-async def test_commits_that_wait_for_each_other_to_notify_are_as_good_as_too_many(
-    clock: Clock,
-) -> None:
-    alarm = Alarm(clock)
-    await alarm.switch()
-    alarm.switched.waiting = 7
-    await alarm.busy_producers(200, seconds=1)
-    assert alarm.switched.asked == [True], "a single look may be chance"
-    await alarm.busy_producers(200, seconds=1)
-    assert alarm.switched.asked == [True, False]
-
-
-async def test_after_commits_have_waited_it_is_quiet_for_a_while_and_then_tried_again(
-    clock: Clock,
-) -> None:
-    alarm = Alarm(clock)
-    await alarm.switch()
-    alarm.switched.waiting = 7
-    await alarm.busy_producers(200, seconds=2)
-    silent_since, looks = clock.now, alarm.switched.looks
-    alarm.notifications(0)
-    while clock.now < silent_since + SILENCE_SECONDS:
-        alarm.wakeup.found(20)
-        await alarm.switch()
-        clock.now += 1.0
-    assert alarm.switched.asked == [True, False]
-    assert alarm.switched.looks <= looks + 1
-    clock.now += 1.0
-    assert await alarm.switch()
-    # What was found before the silence counts for nothing any more.
-    await alarm.busy_producers(200, seconds=1)
-    assert alarm.switched.asked == [True, False, True]
-
-
-async def test_commits_that_wait_now_and_then_are_bearable(clock: Clock) -> None:
-    alarm = Alarm(clock)
-    await alarm.switch()
-    for turn in range(20):
-        alarm.switched.waiting = turn % 2
-        await alarm.busy_producers(200, seconds=1)
-    assert alarm.switched.asked == [True]
-
-
-async def test_one_producer_with_two_hundred_messages_a_second_is_notified_of(clock: Clock) -> None:
-    alarm = Alarm(clock)
-    await alarm.switch()
-    await alarm.busy_producers(200, seconds=120)
-    assert alarm.switched.asked == [True]
-
-
-async def test_nobody_looks_for_waiting_commits_more_often_than_once_a_second_or_while_it_is_quiet(
-    clock: Clock,
-) -> None:
-    alarm = Alarm(clock)
-    await alarm.switch()
-    await alarm.busy_producers(QUEUE_RATE, seconds=10)
-    assert alarm.switched.looks == 0
-    await alarm.busy_producers(QUEUE_RATE + 1, seconds=10)
-    for _ in range(100):
-        await alarm.switch()
-    assert alarm.switched.looks == 10
-
-
-async def test_whoever_may_not_see_locks_asks_once_and_judges_by_the_rate_alone(
-    clock: Clock,
-) -> None:
-    class Forbidden(Switch):
-        async def fetch(self, _statement: bytes) -> list[tuple[int]]:
-            self.looks += 1
-            raise InsufficientPrivilege
-
-    alarm = Alarm(clock)
-    alarm.switched = Forbidden()
-    await alarm.switch()
-    await alarm.busy_producers(200, seconds=5)
-    assert (alarm.switched.asked, alarm.switched.looks) == ([True], 1)
-    await alarm.busy_producers(LOUD_RATE + 50, seconds=1)
-    assert alarm.switched.asked == [True, False]
 
 
 async def test_whoever_still_hears_too_much_says_so_again(clock: Clock) -> None:
