@@ -249,6 +249,10 @@ def test_a_group_is_no_value(tmp_path: Path) -> None:
         ("PGOUTBOX_DSM", "PGOUTBOX_DSN"),
         ("PGOUTBOX_DESTINATIONS__ORDERS__ULR", "PGOUTBOX_DESTINATIONS__ORDERS__URL"),
         ("PGOUTBOX_DATABASE__SCHEMA_NAME", "PGOUTBOX_DATABASE__SCHEMA"),
+        ("PGOUTBOX_DEAD_HEAD", "PGOUTBOX_DESTINATIONS__DEFAULT__DEAD_HEAD"),
+        ("PGOUTBOX_URL", "PGOUTBOX_DESTINATIONS__DEFAULT__URL"),
+        ("PGOUTBOX_RETRY__CAP", "PGOUTBOX_DESTINATIONS__DEFAULT__RETRY__CAP"),
+        ("PGOUTBOX_FORMAT", "PGOUTBOX_LOG__FORMAT"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest_known_one(mistyped: str, meant: str) -> None:

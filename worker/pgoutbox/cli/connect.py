@@ -19,7 +19,10 @@ schema_option = click.option("--schema", help="Instead of PGOUTBOX_DATABASE__SCH
 
 
 def settings_for(dsn: str | None, schema: str | None) -> Settings:
-    """The settings, with what the command line says in place of what the environment says."""
+    """The settings, with what the command line says in place of what the environment says.
+
+    For commands that publish nothing: a destination's URL may be known to the workers alone.
+    """
     from pgoutbox.settings import load_settings  # noqa: PLC0415 - slow
 
     overrides: dict[str, object] = {}
@@ -27,7 +30,7 @@ def settings_for(dsn: str | None, schema: str | None) -> Settings:
         overrides["dsn"] = dsn
     if schema is not None:
         overrides["database"] = {"schema": schema}
-    return load_settings(os.environ, overrides=overrides)
+    return load_settings(os.environ, overrides=overrides, publishes=False)
 
 
 def connect(settings: Settings) -> psycopg.Connection:

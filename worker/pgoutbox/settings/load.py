@@ -38,17 +38,23 @@ def load_settings(
     to: str | None = None,
     overrides: Mapping[str, object] | None = None,
     need_destination: bool = False,
+    publishes: bool = True,
 ) -> Settings:
     """The settings from the environment and the file that ``PGOUTBOX_CONFIG`` names.
 
     ``to`` is the URL of the destination ``default``. ``overrides`` is a tree of its own, as in
-    ``{"http": {"port": 0}}``, and wins over everything. A worker says ``need_destination``.
+    ``{"http": {"port": 0}}``, and wins over everything. A worker says ``need_destination``. Where
+    nothing ``publishes``, a destination may be without its URL, which a worker may get as ``to``;
+    it is left out then, once the rest of it was checked.
     Raises `SettingsError` with everything that is wrong.
     """
     explicit: Tree = dict(overrides or {})
     if to is not None:
         explicit = merge(explicit, {"destinations": {"default": {"url": to}}})
     tree, where, problems = _gather(environ, explicit)
+    nowhere = set() if publishes else _without_url(tree)
+    for name in nowhere:
+        tree = merge(tree, {"destinations": {name: {"url": PLACEHOLDER_URL}}})
     settings, more = _validate(tree, skip=_names(problems))
     problems += more
     if settings is not None:
@@ -57,7 +63,14 @@ def load_settings(
             problems.append(no_destination())
     if problems or settings is None:
         raise SettingsError([_located(problem, where) for problem in problems])
-    return settings
+    kept = {name: one for name, one in settings.destinations.items() if name not in nowhere}
+    return settings.model_copy(update={"destinations": kept}) if nowhere else settings
+
+
+def _without_url(tree: Tree) -> set[str]:
+    destinations = tree.get("destinations")
+    named = destinations.items() if isinstance(destinations, dict) else ()
+    return {name for name, given in named if isinstance(given, dict) and "url" not in given}
 
 
 def _gather(

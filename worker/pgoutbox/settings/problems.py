@@ -94,7 +94,11 @@ def _missing(path: tuple[str, ...]) -> tuple[str, str]:
     if path == ("dsn",):
         advice = "Set it, or PGOUTBOX_DSN_FILE, as in postgresql://user:password@host/db."
         return "is required", advice
-    return "is required", "Set it, as in https://example.com/hook, or remove the destination."
+    instead = "say where with --to URL, " if path[:2] == ("destinations", "default") else ""
+    return (
+        "is required",
+        f"Set it, as in https://example.com/hook, {instead}or remove the destination.",
+    )
 
 
 def _nearest(path: tuple[str, ...]) -> str:

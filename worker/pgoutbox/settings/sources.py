@@ -118,6 +118,10 @@ def merge(lower: Tree, upper: Tree) -> Tree:
 
 def suggestion(name: str, known: list[str]) -> str:
     """A sentence with the nearest known name, or with where to find all of them."""
+    # What each destination has for itself resembles nothing where its middle is left out.
+    tail = name.removeprefix(PREFIX)
+    if tail in DESTINATION_PATHS and not any(one.endswith(f"__{tail}") for one in WORKER_PATHS):
+        return f"Did you mean {DESTINATIONS}DEFAULT__{tail}?"
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     return (
         f"Did you mean {nearest[0]}?" if nearest else "Remove it; docs/settings.md lists them all."
