@@ -37,8 +37,8 @@ included.
 
 A destination's name replaces `<NAME>`: lower-case letters, digits and underscores (`ORDERS` in a
 variable is `orders`). With one destination `pgoutbox run --to URL` is enough; it is called
-`default`. Commands that publish nothing (`status`, `dead`, `enqueue`, `migrate`, `exporter`) need no
-URL.
+`default`. Commands that publish nothing (`status`, `dead`, `enqueue`, `migrate`, `exporter`) need
+no URL.
 
 """
 
