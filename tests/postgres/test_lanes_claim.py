@@ -217,7 +217,7 @@ async def test_a_lane_that_was_due_long_ago_is_found_among_blocked_ones_within_o
     while scan.walking and not found:
         runs = await claim_lanes_as("w", session, cursor=scan.cursor, steps=scan.steps)
         found = ids(runs.messages)
-        scan.walked(runs.cursor, found=bool(found), ended=runs.ended, now=0.0)
+        scan.walked(runs.cursor, found=bool(found), ended=runs.ended, sent=0.0, now=0.0)
         claims += 1
     assert found == lane
     assert claims <= BLOCKED // scan.steps + 2
@@ -233,7 +233,7 @@ async def test_a_walk_over_blocked_lanes_only_comes_to_its_end(
     while scan.walking:
         runs = await claim_lanes_as("w", session, cursor=scan.cursor, steps=scan.steps)
         assert runs.lanes == {}
-        scan.walked(runs.cursor, found=False, ended=runs.ended, now=0.0)
+        scan.walked(runs.cursor, found=False, ended=runs.ended, sent=0.0, now=0.0)
         claims += 1
     assert claims <= BLOCKED // scan.steps + 2
 

@@ -33,34 +33,34 @@ def swept(now: float, *, sweep_every: float = 1.0) -> ReadyScan:
     """A scan whose first sweep was answered at once, and found nothing."""
     scan = ReadyScan(sweep_every)
     assert scan.start(now) == FRONT
-    scan.brought(None, full=False, now=now)
+    scan.brought(FRONT, None, full=False, now=now)
     return scan
 
 
 def test_a_claim_begins_behind_the_last_row_while_there_are_more() -> None:
     scan = swept(100.0)
-    scan.brought(HERE, full=True, now=100.1)
+    scan.brought(FRONT, HERE, full=True, now=100.1)
     assert scan.start(100.5) == Start(HERE)
 
 
 def test_a_claim_begins_a_few_seconds_ago_once_everything_was_found() -> None:
     scan = swept(100.0)
-    scan.brought(HERE, full=True, now=100.1)
-    scan.brought(HERE, full=False, now=100.2)
+    scan.brought(FRONT, HERE, full=True, now=100.1)
+    scan.brought(FRONT, HERE, full=False, now=100.2)
     assert scan.start(100.5) == Start(recent=True)
 
 
 def test_a_claim_that_found_nothing_forgets_where_it_was() -> None:
     scan = swept(100.0)
-    scan.brought(HERE, full=True, now=100.1)
-    scan.brought(None, full=True, now=100.2)
+    scan.brought(FRONT, HERE, full=True, now=100.1)
+    scan.brought(FRONT, None, full=True, now=100.2)
     assert scan.start(100.5) == Start(recent=True)
 
 
 def test_a_notification_that_nothing_explains_brings_the_next_sweep_forward() -> None:
     scan = ReadyScan(sweep_every=10.0)
     scan.start(100.0)
-    scan.brought(None, full=False, now=100.01)
+    scan.brought(FRONT, None, full=False, now=100.01)
     start = scan.start(102.0)
     assert start == Start(recent=True)
     assert scan.missed(start, 102.0)
@@ -76,10 +76,39 @@ def test_a_sweep_that_was_not_answered_is_sent_again() -> None:
     assert scan.start(101.0) == FRONT
 
 
+def test_after_an_outage_the_first_claim_is_a_sweep() -> None:
+    scan = swept(0.0)
+    now = 10.0
+    while now < 70.0:
+        scan.failed(scan.start(now), slow=False)
+        now += 2.0
+    assert scan.start(now) == FRONT
+
+
+def test_a_sweep_that_takes_longer_than_it_may_leaves_time_for_other_claims() -> None:
+    scan = ReadyScan(sweep_every=1.0)
+    scan.failed(scan.start(100.0), slow=True)
+    start = scan.start(100.1)
+    assert start == Start(recent=True)
+    scan.brought(start, None, full=False, now=100.2)
+    assert scan.start(101.0) == FRONT
+
+
+def test_a_walk_rests_for_what_its_claims_took_and_not_for_what_came_between() -> None:
+    scan = LaneScan(sweep_every=1.0)
+    scan.begin(10.0)
+    lanes = Lanes({"a", "b", "c"}, 1)
+    for now in (10.0, 14.0, 18.0, 22.0):
+        lanes.look(scan, now)
+    assert not scan.walking
+    scan.begin(23.0)
+    assert scan.walking
+
+
 def test_a_sweep_that_took_long_is_not_repeated_soon() -> None:
     scan = ReadyScan(sweep_every=1.0)
     assert scan.start(100.0) == FRONT
-    scan.brought(None, full=False, now=101.0)
+    scan.brought(FRONT, None, full=False, now=101.0)
     assert scan.start(101.0 + SHARE - 0.1) == Start(recent=True)
     assert scan.start(101.0 + SHARE) == FRONT
 
@@ -92,9 +121,10 @@ def test_what_is_behind_the_starting_point_waits_for_one_sweep_at_most(
     now = last = 100.0
     for pause, full in steps:
         now += pause
-        if scan.start(now) == FRONT:
+        start = scan.start(now)
+        if start == FRONT:
             last = now
-        scan.brought(HERE, full=full, now=now)
+        scan.brought(start, HERE, full=full, now=now)
         assert now - last < 1.0
 
 
@@ -154,12 +184,15 @@ class Lanes:
         self.keys = sorted(keys, key=str.encode)
         self.steps = steps
 
-    def look(self, scan: LaneScan, now: float, *, found: bool = False) -> list[str]:
-        """One claim; the lanes that it looked at."""
+    def look(
+        self, scan: LaneScan, now: float, *, found: bool = False, took: float = 0.01
+    ) -> list[str]:
+        """One claim that ``took`` so many seconds; the lanes that it looked at."""
         behind = bisect.bisect_right(self.keys, scan.cursor.encode(), key=str.encode)
         seen = self.keys[behind : behind + self.steps]
         cursor = seen[-1] if seen else scan.cursor
-        scan.walked(cursor, found=found, ended=len(seen) < self.steps, now=now)
+        ended = len(seen) < self.steps
+        scan.walked(cursor, found=found, ended=ended, sent=now - took, now=now)
         return seen
 
 
@@ -229,7 +262,7 @@ def test_a_walk_that_found_nothing_rests() -> None:
 def test_the_longer_a_walk_took_in_vain_the_longer_it_rests() -> None:
     scan = LaneScan(sweep_every=1.0)
     scan.begin(10.0)
-    Lanes({"a"}, 500).look(scan, 12.0)
+    Lanes({"a"}, 500).look(scan, 12.0, took=2.0)
     scan.begin(12.0 + SHARE * 2.0 - 0.1)
     assert not scan.walking
     scan.begin(12.0 + SHARE * 2.0)

@@ -79,7 +79,8 @@ class LoopClaimer:
             self._scan = ReadyScan()
             return await self.take(count)
         full = batch.cut or len(batch) == count
-        self._scan.brought(batch.last.get("default"), full=full, now=time.monotonic())
+        last = batch.last.get("default")
+        self._scan.brought(start, last, full=full, now=time.monotonic())
         return batch
 
     async def finish(self, batch: ClaimedBatch) -> int:

@@ -12,6 +12,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from psycopg.errors import QueryCanceled
+
 from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.careful import claim_carefully, is_about_rows, postpone_head
 from pgoutbox.dispatch.claim import ClaimedBatch, claim
@@ -134,7 +136,13 @@ class Claimer:
         if not rooms:
             return 0, False
         starts = {name: self._scans[name].ready.start(now) for name in rooms}
-        batch = await self._ask_ready(rooms, starts)
+        try:
+            batch = await self._ask_ready(rooms, starts)
+        except DATABASE_ERRORS as error:
+            slow = isinstance(error, QueryCanceled)
+            for name, start in starts.items():
+                self._scans[name].ready.failed(start, slow=slow)
+            raise
         self._starter.begin(batch, 0, now)
         brought = Counter(message.destination for message in batch)
         answered = time.monotonic()
@@ -144,7 +152,7 @@ class Claimer:
             scans = self._scans[name]
             scans.ready_hungry = room <= brought[name]
             full = scans.ready_hungry or batch.cut
-            scans.ready.brought(batch.last.get(name), full=full, now=answered)
+            scans.ready.brought(starts[name], batch.last.get(name), full=full, now=answered)
             scans.ordered_due = scans.ordered_due or name in batch.ordered
             if brought[name]:
                 scans.notified = False
@@ -215,7 +223,7 @@ class Claimer:
         runs = await self._ask_lanes(scans.lanes, asked)
         if runs is None:
             return 0
-        self._remember(scans, asked, runs)
+        self._remember(scans, asked, runs, sent)
         self._starter.begin_runs(runs, sent)
         slots[name] -= len(runs.lanes)
         return len(runs.messages)
@@ -259,13 +267,13 @@ class Claimer:
         scan.worked()
         return runs
 
-    def _remember(self, scans: Scans, asked: Asked, runs: Runs) -> None:
+    def _remember(self, scans: Scans, asked: Asked, runs: Runs, sent: float) -> None:
         now = time.monotonic()
         scans.lanes_hungry = len(runs.lanes) >= asked.lanes
         scans.lanes.missed(runs.missed)
         for lane, messages in runs.lanes.items():
             scans.lanes.took(lane, messages[0].id, len(messages), runs.width, now)
         if asked.steps:
-            scans.lanes.walked(runs.cursor, found=runs.found, ended=runs.ended, now=now)
+            scans.lanes.walked(runs.cursor, found=runs.found, ended=runs.ended, sent=sent, now=now)
         # There may be more new ones than one claim looks at.
         scans.ordered_due = scans.ordered_due or (asked.fresh > 0 and bool(runs.lanes))

@@ -215,7 +215,8 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, N
                         LIMIT 1),
             'ended', (SELECT max(w.steps) < %(steps)s AND max(w.found) < %(lanes)s FROM walked AS w)
                      AND (SELECT p.steps IS NULL FROM passed AS p),
-            'found', (SELECT max(w.found) > 0 FROM walked AS w),
+            'found', EXISTS (SELECT FROM held AS h WHERE h.id = ANY (ARRAY (SELECT id FROM walked)))
+                     OR (SELECT p.steps IS NOT NULL FROM passed AS p),
             'missed', (SELECT coalesce(json_agg(n.ordering_key), '[]')
                          FROM named AS n
                         WHERE n.way = 1
@@ -251,7 +252,7 @@ class Runs(NamedTuple):
     ended: bool
     """There is no lane behind the cursor."""
     found: bool
-    """The walk met a lane that can be claimed."""
+    """The walk took a lane, or left one for lack of room."""
     missed: Sequence[str]
     """Lanes that were tried, and whose heads cannot be claimed."""
     width: int

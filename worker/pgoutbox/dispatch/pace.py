@@ -36,9 +36,15 @@ class Pace:
         """What was sent has worked. Without anything sent it means nothing."""
         if self._sent_at is None:
             return
-        self._allowed_at = now + SHARE * (now - self._sent_at)
+        self._allowed_at = now + min(SHARE * (now - self._sent_at), LONGEST_PAUSE)
         self._due_at = max(self._sent_at + self.every, self._allowed_at)
         self._sent_at, self._pause = None, 0.0
+
+    def failed(self, *, slow: bool) -> None:
+        """What was sent has not worked: because it is dear, or for some other reason."""
+        self._sent_at = None
+        if not slow:
+            self._pause, self._due_at = 0.0, self._allowed_at
 
     def hasten(self) -> None:
         """There is a reason to do it before its time, if its cost allows."""

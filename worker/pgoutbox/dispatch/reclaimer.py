@@ -92,12 +92,17 @@ class Reclaimer:
             count = await self._claim_by(branch, slots, since)
             total += count or 0
             failed = failed or count is None
-        if not failed:
+        # Where there was no room nothing was looked for, so the next look reaches further back.
+        if not failed and slots.keys() >= self._served():
             self._back.answered(time.monotonic())
         if total:
             self._next = sent
             self._back.again()
         return total
+
+    def _served(self) -> set[str]:
+        destinations = self._deliverer.destinations.values()
+        return {destination.name for destination in destinations if not destination.stopped}
 
     async def _claim_by(
         self,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from pgoutbox.dispatch.pace import SHARE, Pace
+from pgoutbox.dispatch.pace import LONGEST_PAUSE, SHARE, Pace
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -59,10 +59,16 @@ class ReadyScan:
             return FRONT
         return Start(self._place, recent=self._place is None)
 
-    def brought(self, last: Place | None, *, full: bool, now: float) -> None:
-        """That claim worked. ``last``: the last row that it took; ``full``: there may be more."""
+    def brought(self, start: Start, last: Place | None, *, full: bool, now: float) -> None:
+        """The claim from ``start`` worked; ``last`` row that it took, ``full``: perhaps not all."""
         self._place = last if full else None
-        self._sweeps.answered(now)
+        if start == FRONT:
+            self._sweeps.answered(now)
+
+    def failed(self, start: Start, *, slow: bool) -> None:
+        """The claim from ``start`` was not answered; ``slow``: it took longer than it may."""
+        if start == FRONT:
+            self._sweeps.failed(slow=slow)
 
     def missed(self, start: Start, now: float) -> bool:
         """It found nothing of what there should be; whether another one at once may."""
@@ -131,7 +137,8 @@ class LaneScan:
     steps: int = MAX_STEPS
     hot: dict[str, Hot] = field(default_factory=dict)
     _from: str = ""
-    _began: float = 0.0
+    _seconds: float = 0.0
+    """What the claims of this circle took."""
     _wrapped: bool = False
     _rest_until: float = float("-inf")
     _allowed_at: float = float("-inf")
@@ -144,20 +151,24 @@ class LaneScan:
     def begin(self, now: float) -> None:
         """Something may be due: walk round once, unless that was done in vain just now."""
         if not self.walking and now >= self._rest_until:
-            self._start(now)
+            self._start()
 
     def hasten(self) -> None:
         """There is a reason to walk before its time, if its cost allows."""
         self._rest_until = min(self._rest_until, self._allowed_at)
 
-    def _start(self, now: float) -> None:
+    def _start(self) -> None:
         self.walking = True
         self._from = self.cursor
-        self._began = now
+        self._seconds = 0.0
         self._wrapped = False
 
-    def walked(self, cursor: str, *, found: bool, ended: bool, now: float) -> None:
-        """A claim looked at the lanes up to ``cursor``; ``ended``: there are none behind it."""
+    def walked(self, cursor: str, *, found: bool, ended: bool, sent: float, now: float) -> None:
+        """A claim looked at the lanes up to ``cursor``; ``ended``: there are none behind it.
+
+        ``found``: it took some of them, or left some for lack of room.
+        """
+        self._seconds += now - sent
         came_round = self._wrapped and cursor.encode() >= self._from.encode()
         self.cursor = cursor
         if ended:
@@ -165,10 +176,10 @@ class LaneScan:
             self._wrapped = True
             self.cursor = ""
         if found:
-            self._start(now)
+            self._start()
         elif came_round:
             self.walking = False
-            self._allowed_at = now + SHARE * (now - self._began)
+            self._allowed_at = now + min(SHARE * self._seconds, LONGEST_PAUSE)
             self._rest_until = max(now + self.sweep_every, self._allowed_at)
 
     def took(self, lane: str, head: int, count: int, run: int, now: float) -> None:
