@@ -75,7 +75,33 @@ def test_what_has_just_begun_is_no_reason_to_warn(dsn: str, conn: psycopg.Connec
         assert as_json(dsn, *STATUS)["horizon"]["warnings"] == []
 
 
-def test_a_role_that_may_not_look_is_told_so(dsn: str) -> None:
+def test_a_role_that_may_not_look_is_told_which_grant_to_ask_for(
+    dsn: str, conn: psycopg.Connection
+) -> None:
     with login_role(dsn, "EXECUTE ON FUNCTION outbox_stats(integer)") as role:
         assert as_json(role.dsn, *STATUS)["horizon"] is None
-        assert "the xmin horizon is unknown: " in run(role.dsn, *STATUS)
+        (told,) = [one for one in run(role.dsn, *STATUS).splitlines() if FIELD in one]
+        assert told.startswith(f"{FIELD} is unknown: this role may not call outbox_horizon()")
+        conn.execute(told.partition("ask the owner for ")[2].encode())
+        assert FIELD not in run(role.dsn, *STATUS)
+
+
+def test_a_database_without_the_function_is_told_to_migrate(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    conn.execute("DROP FUNCTION outbox_horizon()")
+    told = f"{FIELD} is unknown: outbox_horizon() is missing: run `pgoutbox migrate`"
+    assert told in run(dsn, *STATUS).splitlines()
+
+
+def test_check_says_which_grant_the_owner_lacks_where_not_all_is_known(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    with login_role(dsn) as owner:
+        conn.execute(f"ALTER FUNCTION outbox_horizon() OWNER TO {owner.name}".encode())
+        told = as_json(dsn, *CHECK)["facts"]["horizon"]
+        assert "not all of it is known" in told
+        grant = told.partition("As a superuser: ")[2]
+        assert grant == f"GRANT pg_read_all_stats TO {owner.name}"
+        conn.execute(grant.encode())
+        assert "not all" not in as_json(dsn, *CHECK)["facts"]["horizon"]

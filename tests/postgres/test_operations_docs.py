@@ -34,10 +34,13 @@ DEAD = {
 
 
 def section(title: str) -> str:
-    """The one block of SQL below this heading."""
+    """The last block of SQL below this heading."""
+    return blocks(title)[-1]
+
+
+def blocks(title: str) -> list[str]:
     text = PAGE.read_text(encoding="utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
-    (block,) = SQL.findall(text)
-    return str(block)
+    return [str(block) for block in SQL.findall(text)]
 
 
 def pgoutbox(dsn: str, *words: str) -> Result:
@@ -53,7 +56,7 @@ def documented_commands() -> list[list[str]]:
 
 def grants(**roles: str) -> bytes:
     """What is granted to the documented roles, to others instead of those that are named here."""
-    statements = re.sub(r"CREATE ROLE .*\n", "", section("Roles")).split(";\n")
+    statements = section("Roles").split(";\n")
     chosen = []
     for name, role in roles.items():
         ending = f" TO outbox_{name}"

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pgoutbox.cli.horizon import as_object, fact, named, warnings
-from pgoutbox.database.horizon import Holder, Horizon, parse
+from pgoutbox.cli.horizon import Seen, as_object, fact, hidden, named, unreadable, warnings
+from pgoutbox.database.horizon import Access, Holder, Horizon, parse
 
 BACKEND = Holder(
     kind="backend",
@@ -20,6 +20,9 @@ BACKEND = Holder(
 )
 SLOT = replace(
     BACKEND, kind="slot", name="old", pid=None, role=None, database=None, application=None
+)
+ACCESS = Access(
+    exists=True, enters=True, calls=False, schema="app", role="desk", owner="shop_owner"
 )
 
 
@@ -88,10 +91,30 @@ def test_names_cannot_write_on_the_terminal() -> None:
 
 
 def test_what_is_hidden_is_said() -> None:
-    assert "pg_read_all_stats" in fact(seen(hidden=True))
-    assert "pg_read_all_stats" not in fact(seen())
-    assert fact(None).startswith("unknown")
+    told = fact(Seen(seen(hidden=True), hidden(ACCESS)))
+    assert told.startswith("0 transactions back; not all of it is known: shop_owner, who owns")
+    assert told.endswith("As a superuser: GRANT pg_read_all_stats TO shop_owner")
+    assert fact(Seen(seen())) == "0 transactions back"
+    assert fact(Seen(None, "why")) == "unknown: why"
     assert as_object(None) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (None, "outbox_horizon() is missing: run `pgoutbox migrate`"),
+        (replace(ACCESS, exists=False, owner=None), "outbox_horizon() is missing: run `pgout"),
+        (ACCESS, "the owner for GRANT EXECUTE ON FUNCTION app.outbox_horizon() TO desk"),
+        (
+            replace(ACCESS, enters=False),
+            "GRANT USAGE ON SCHEMA app TO desk and GRANT EXECUTE ON FUNCTION",
+        ),
+    ],
+)
+def test_it_is_said_whether_the_function_is_missing_or_forbidden(
+    found: Access | None, says: str
+) -> None:
+    assert says in unreadable(found)
 
 
 def test_what_a_newer_schema_adds_is_left_out() -> None:

@@ -41,9 +41,11 @@ def command(to: str | None, *, as_json: bool) -> int:
         _report(refused, (), {}, as_json=as_json)
         return SETTINGS
     verdict = _ask(settings)
-    seen = horizon.ask(settings) if verdict.facts is not None else None
+    seen = horizon.Seen(None, "the database does not answer")
+    if verdict.facts is not None:
+        seen = horizon.ask(settings)
     facts = _facts(settings, verdict) | {"horizon": horizon.fact(seen)}
-    told = (*warnings(settings), *verdict.warnings, *horizon.warnings(seen))
+    told = (*warnings(settings), *verdict.warnings, *horizon.warnings(seen.horizon))
     _report(verdict.problems, told, facts, as_json=as_json)
     return FAILURE if verdict.problems else OK
 

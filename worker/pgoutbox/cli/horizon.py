@@ -3,43 +3,81 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pgoutbox.cli.console import say
 from pgoutbox.cli.status_view import duration
 from pgoutbox.problem import Problem
 
 if TYPE_CHECKING:
-    from pgoutbox.database.horizon import Holder, Horizon
+    import psycopg
+
+    from pgoutbox.database.horizon import Access, Holder, Horizon
     from pgoutbox.settings import Settings
 
-UNKNOWN = "unknown: outbox_horizon() is missing, or this role may not call it"
-HIDDEN = "not all of it is known: the owner of the tables lacks pg_read_all_stats"
+
+class Seen(NamedTuple):
+    """One look."""
+
+    horizon: Horizon | None
+    """None where it is not known."""
+    lacks: str = ""
+    """Why not, or why not all of it is known, and what to do about it."""
 
 
-def ask(settings: Settings) -> Horizon | None:
-    """Look for once. None where that is not possible, which others explain."""
+def ask(settings: Settings) -> Seen:
+    """Look for once."""
     import psycopg  # noqa: PLC0415 - slow
 
     from pgoutbox.database.facts import connect  # noqa: PLC0415 - slow
-    from pgoutbox.database.horizon import read  # noqa: PLC0415 - slow
 
     try:
         with connect(settings.read_dsn()) as conn, conn.transaction():
             conn.execute("SET LOCAL statement_timeout = '5s'")
-            return read(conn, schema=settings.database.schema_name)
-    except psycopg.Error:
-        return None
+            return look(conn, schema=settings.database.schema_name)
+    except psycopg.Error as error:
+        return Seen(None, " ".join(str(error).split()))
 
 
-def fact(horizon: Horizon | None) -> str:
-    """For the list of what is good to know."""
+def look(conn: psycopg.Connection, *, schema: str) -> Seen:
+    """Ask for the horizon, and if that fails for what is in the way. Raises psycopg.Error."""
+    from pgoutbox.database.horizon import access, read  # noqa: PLC0415 - slow
+
+    horizon = read(conn, schema=schema)
     if horizon is None:
-        return UNKNOWN
+        return Seen(None, unreadable(access(conn, schema=schema)))
+    return Seen(horizon, hidden(access(conn, schema=schema)) if horizon.hidden else "")
+
+
+def unreadable(found: Access | None) -> str:
+    """Missing or forbidden, and what to do."""
+    if found is None or not found.exists:
+        return "outbox_horizon() is missing: run `pgoutbox migrate`"
+    grants = [] if found.enters else [f"GRANT USAGE ON SCHEMA {found.schema} TO {found.role}"]
+    if not found.calls:
+        function = f"{found.schema}.outbox_horizon()"
+        grants.append(f"GRANT EXECUTE ON FUNCTION {function} TO {found.role}")
+    return f"this role may not call outbox_horizon(): ask the owner for {' and '.join(grants)}"
+
+
+def hidden(found: Access | None) -> str:
+    """Whom the statistics are hidden from, and what to do."""
+    owner = found.owner if found is not None and found.owner else "the owner"
+    return (
+        f"not all of it is known: {owner}, who owns the tables, lacks pg_read_all_stats. As a"
+        f" superuser: GRANT pg_read_all_stats TO {owner}"
+    )
+
+
+def fact(seen: Seen) -> str:
+    """For the list of what is good to know."""
+    horizon = seen.horizon
+    if horizon is None:
+        return f"unknown: {seen.lacks}"
     told = f"{horizon.transactions} transactions back"
     if horizon.seconds:
         told += f", for up to {duration(horizon.seconds)}"
-    return f"{told}; {HIDDEN}" if horizon.hidden else told
+    return f"{told}; {seen.lacks}" if seen.lacks else told
 
 
 def warnings(horizon: Horizon | None) -> tuple[Problem, ...]:
@@ -58,12 +96,12 @@ def warnings(horizon: Horizon | None) -> tuple[Problem, ...]:
     )
 
 
-def show(horizon: Horizon | None) -> None:
-    """Print the warning, and whether nobody could look; nothing where all is well."""
-    for warning in warnings(horizon):
+def show(seen: Seen) -> None:
+    """Print the warning, and why nobody could look; nothing where all is well."""
+    for warning in warnings(seen.horizon):
         say(f"warning: {warning}")
-    if horizon is None:
-        say(f"the xmin horizon is {UNKNOWN}")
+    if seen.horizon is None:
+        say(f"the xmin horizon is {fact(seen)}")
 
 
 def as_object(horizon: Horizon | None) -> dict[str, object] | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from pgoutbox.database.horizon import Horizon
+    from pgoutbox.cli.horizon import Seen
     from pgoutbox.database.statistics import Statistics
 
 SEEN_WITHIN = 60.0
@@ -34,8 +34,8 @@ class Status:
     """Undelivered messages by attempts, per destination. None where the role may not read rows."""
     blocking: Mapping[str, list[int]] | None = None
     """The ids of dead messages that block their lanes, oldest first. None as above."""
-    horizon: Horizon | None = None
-    """None where the role may not ask."""
+    seen: Seen
+    """Of the xmin horizon."""
 
     @property
     def unserved(self) -> list[str]:
@@ -61,7 +61,7 @@ def command(dsn: str | None, schema: str | None, *, as_json: bool) -> None:
         from pgoutbox.cli.status_view import show  # noqa: PLC0415 - for people only
 
         show(status)
-        horizon.show(status.horizon)
+        horizon.show(status.seen)
 
 
 def look(conn: psycopg.Connection, *, schema: str) -> Status:
@@ -82,7 +82,6 @@ def look(conn: psycopg.Connection, *, schema: str) -> Status:
 
 
 def _look(conn: psycopg.Connection, schema: str) -> Status:
-    from pgoutbox.database.horizon import read as read_horizon  # noqa: PLC0415 - slow
     from pgoutbox.database.statistics import read  # noqa: PLC0415 - slow
 
     with conn.transaction():
@@ -90,9 +89,9 @@ def _look(conn: psycopg.Connection, schema: str) -> Status:
         conn.execute("SET LOCAL statement_timeout = '10s'")
         statistics = read(conn, schema=schema)
         attempts, blocking = _messages(conn, schema, list(statistics.destinations))
-        seen = read_horizon(conn, schema=schema)
+        seen = horizon.look(conn, schema=schema)
     return Status(
-        schema=schema, statistics=statistics, attempts=attempts, blocking=blocking, horizon=seen
+        schema=schema, statistics=statistics, attempts=attempts, blocking=blocking, seen=seen
     )
 
 
@@ -119,7 +118,7 @@ def as_object(status: Status) -> dict[str, object]:
         "attempts": status.attempts,
         "blocking": status.blocking,
         "unserved": status.unserved,
-        "horizon": horizon.as_object(status.horizon),
+        "horizon": horizon.as_object(status.seen.horizon),
     }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from psycopg import errors, sql
-from psycopg.rows import scalar_row
+from psycopg.rows import class_row, scalar_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +24,17 @@ LATE_TRANSACTIONS = 100
 each of its statements hardly gets there, and what holds back less does no harm."""
 LATE_UNDATED_TRANSACTIONS = 100_000
 """The same where no time is known, as of a slot that is in use: minutes of a busy server."""
+
+# By name in the catalog, which everybody may read. Names are quoted where SQL needs it.
+_ACCESS = b"""
+SELECT p.oid IS NOT NULL AS exists, has_schema_privilege(n.oid, 'USAGE') AS enters,
+       coalesce(has_function_privilege(p.oid, 'EXECUTE'), false) AS calls,
+       quote_ident(n.nspname) AS schema, quote_ident(current_user) AS role,
+       quote_ident(pg_get_userbyid(p.proowner)) AS owner
+  FROM pg_namespace n
+  LEFT JOIN pg_proc p ON p.pronamespace = n.oid AND p.proname = 'outbox_horizon'
+ WHERE n.nspname = %(schema)s
+"""
 
 UNREADABLE = (errors.UndefinedFunction, errors.InvalidSchemaName, errors.InsufficientPrivilege)
 
@@ -78,6 +89,25 @@ class Horizon:
     def late(self) -> Holder | None:
         """The oldest holder that somebody should be told of."""
         return next((holder for holder in self.holders if holder.late), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who may ask, and as whom `outbox_horizon` answers."""
+
+    exists: bool
+    enters: bool
+    """This role may use the schema."""
+    calls: bool
+    schema: str
+    role: str
+    owner: str | None
+
+
+def access(conn: psycopg.Connection[Any], *, schema: str) -> Access | None:
+    """Why `read` returned None, or not everything. None where there is no such schema."""
+    with conn.cursor(row_factory=class_row(Access)) as cursor:
+        return cursor.execute(_ACCESS, {"schema": schema}).fetchone()
 
 
 def read(conn: psycopg.Connection[Any], *, schema: str) -> Horizon | None:
