@@ -66,14 +66,52 @@ def test_json_is_one_object_whatever_became_of_it(dsn: str, conn: psycopg.Connec
     assert (refused["done"], refused["message_id"]) == (False, None)
 
 
+def test_a_message_id_names_a_dead_message_as_well(dsn: str, conn: psycopg.Connection) -> None:
+    number, other = insert(conn, **BLOCKING), insert(conn, **BLOCKING)
+    message_id = message_id_of(conn, number)
+    result = dead(dsn, "requeue", message_id.upper(), "--reason", "r")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith(f"message {number} will be delivered")
+    found = conn.execute("SELECT id FROM outbox WHERE status = 'dead'").fetchall()
+    assert found == [(other,)]
+
+
+def test_a_message_id_that_several_dead_messages_have_decides_about_none(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    number = insert(conn, destination="mail", **BLOCKING)
+    message_id = message_id_of(conn, number)
+    same = insert(conn, destination="bank", message_id=message_id, **BLOCKING)
+    insert(conn, destination="shop", message_id=message_id)
+    result = dead(dsn, "skip", message_id, "--reason", "r")
+    assert result.exit_code == 1
+    assert result.stderr.endswith(f"choose from {number} (to mail), {same} (to bank)\n")
+    assert conn.execute("SELECT count(*) FROM outbox_audit").fetchone() == (0,)
+
+
+def test_a_message_id_that_no_dead_message_has_is_told(dsn: str, conn: psycopg.Connection) -> None:
+    message_id = message_id_of(conn, insert(conn))
+    result = dead(dsn, "skip", message_id, "--reason", "r", "--json")
+    assert result.exit_code == 1
+    said = json.loads(result.stdout)
+    assert (said["id"], said["done"], said["message_id"]) == (None, False, message_id)
+    assert said["said"].startswith(f"no dead message has the message id {message_id}")
+
+
+def message_id_of(conn: psycopg.Connection, number: int) -> str:
+    [(found,)] = conn.execute("SELECT message_id::text FROM outbox WHERE id = %s", [number])
+    return str(found)
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (("skip", "1"), "Missing option '--reason'"),
         (("skip", "1", "--reason", " "), "must not be empty"),
         (("requeue", "1", "--reason", "\udcff"), "lone surrogate"),
-        (("requeue", "all", "--reason", "r"), "'all' is not a valid integer"),
+        (("requeue", "all", "--reason", "r"), "'all' is neither an id in the outbox"),
         (("requeue", "0", "--reason", "r"), "0 is not in the range"),
+        (("requeue", "9" * 5000, "--reason", "r"), "is not in the range"),
         (("skip", str(2**63), "--reason", "r"), "is not in the range"),
         (("revive", "1"), "No such command 'revive'"),
     ],

@@ -278,6 +278,7 @@ def test_dead_letters_of_a_batch_are_one_error_with_examples(written: Written) -
         "error": "answered 410",
         "count": 7,
         "message_ids": [str(each.message.message_id) for each in dead[:5]],
+        "outbox_ids": [each.message.id for each in dead[:5]],
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, TypedDict, Unpack
+from uuid import UUID
 
 import click
 
@@ -33,7 +34,7 @@ GRANT SELECT, UPDATE (status, attempts, reclaims, lease_version, pending_since, 
 class Options(TypedDict):
     """What every decision is told."""
 
-    number: int
+    named: int | UUID
     reason: str
     dsn: str | None
     schema: str | None
@@ -48,6 +49,19 @@ def _reason(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
     return text.strip()
 
 
+def _named(_ctx: click.Context, _param: click.Parameter, text: str) -> int | UUID:
+    if text.isascii() and text.isdecimal():
+        if not 1 <= int(text[: len(str(LARGEST_ID)) + 1]) <= LARGEST_ID:
+            raise click.BadParameter(f"{text} is not in the range 1<=x<={LARGEST_ID}")
+        return int(text)
+    try:
+        return UUID(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is neither an id in the outbox (a number) nor a message id (a UUID)"
+        ) from None
+
+
 def _decision(function: Callable[..., int]) -> Callable[..., int]:
     """The arguments of every decision."""
     for decorate in (
@@ -55,7 +69,7 @@ def _decision(function: Callable[..., int]) -> Callable[..., int]:
         schema_option,
         dsn_option,
         click.option("--reason", required=True, callback=_reason, help="Kept in outbox_audit."),
-        click.argument("number", metavar="ID", type=click.IntRange(1, LARGEST_ID)),
+        click.argument("named", metavar="ID", callback=_named),
     ):
         function = decorate(function)
     return function
@@ -65,15 +79,16 @@ def _decision(function: Callable[..., int]) -> Callable[..., int]:
 def command() -> None:
     """Decide about a dead message. Each decision is kept in outbox_audit.
 
-    ID is the message's id in the outbox: `pgoutbox status` names those that block their lanes.
-    Exits with 1 when nothing was done.
+    ID is the message's id in the outbox, which `pgoutbox status` names, or its message id, as in
+    the logs and at the consumer. A lane is what the messages with one ordering key form. Exits with
+    1 when nothing was done.
     """
 
 
 @command.command("skip")
 @_decision
 def skip(**options: Unpack[Options]) -> int:
-    """Let an ordering key go on without its dead message, which stays dead."""
+    """Let a lane go on without its dead message, which stays dead."""
     from pgoutbox.database import desk  # noqa: PLC0415 - slow
 
     return _decide(desk.skip, options)
@@ -84,7 +99,7 @@ def skip(**options: Unpack[Options]) -> int:
 def requeue(**options: Unpack[Options]) -> int:
     """Deliver a dead message after all, with all its attempts and the same message id.
 
-    One that blocks its ordering key goes before all that wait behind it. One that was skipped is
+    One that blocks its lane goes before all that wait behind it. One that was skipped is
     delivered out of order.
     """
     from pgoutbox.database import desk  # noqa: PLC0415 - slow
@@ -99,7 +114,7 @@ def _decide(decide: Decide, options: Options) -> int:
     schema = settings.database.schema_name
     with connect(settings) as conn:
         try:
-            decision = decide(conn, options["number"], options["reason"], schema=schema)
+            decision = _decided(conn, decide, options, schema=schema)
         except errors.UndefinedTable as error:
             raise MigrationError(
                 f'this role sees no outbox in schema "{schema}" of this database: run'
@@ -108,6 +123,20 @@ def _decide(decide: Decide, options: Options) -> int:
         except errors.InsufficientPrivilege as error:
             raise _forbidden(conn, schema) from error
     return _tell(decision, as_json=options["as_json"])
+
+
+def _decided(
+    conn: psycopg.Connection, decide: Decide, options: Options, *, schema: str
+) -> Decision:
+    from pgoutbox.database.desk import Decision, find  # noqa: PLC0415 - slow
+
+    number = options["named"]
+    if isinstance(number, UUID):
+        found = find(conn, number, schema=schema)
+        if isinstance(found, Decision):
+            return found
+        number = found
+    return decide(conn, number, options["reason"], schema=schema)
 
 
 def _tell(decision: Decision, *, as_json: bool) -> int:

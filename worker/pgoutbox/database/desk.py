@@ -36,6 +36,13 @@ SELECT id, message_id, destination, ordering_key, status, lease_owner,
   FROM outbox WHERE id = %(id)s FOR UPDATE
 """
 
+# Over outbox_dead: a message id is in no index of the outbox, and only dead ones are asked for.
+_FIND = b"""
+SELECT id, destination FROM outbox
+ WHERE status = 'dead' AND message_id = %(message_id)s
+ ORDER BY id LIMIT 10
+"""
+
 # Before the row is changed, so that it tells what the decision was about. Who decided is a default
 # of the table, which a role need not be allowed to write.
 _AUDIT = b"""
@@ -67,7 +74,8 @@ _NOTIFY = b"SELECT pg_notify('outbox', %(destination)s)"
 class Decision:
     """What became of it."""
 
-    id: int
+    id: int | None
+    """None where a message id did not lead to one row."""
     done: bool
     said: str
     """A sentence: what was done, or why nothing was."""
@@ -143,6 +151,28 @@ def requeue(conn: psycopg.Connection[Any], number: int, reason: str, *, schema: 
         conn.execute(_REQUEUE, {"id": number, "out_of_order": late})
         conn.execute(_NOTIFY, {"destination": row.destination})
         return row.decided(_requeued(row, late=late), done=True)
+
+
+def find(conn: psycopg.Connection[Any], message_id: UUID, *, schema: str) -> int | Decision:
+    """The id in the outbox of the dead message with this message id, or why there is not one.
+
+    Message ids are what consumers tell messages apart by, but nothing makes producers choose
+    different ones. Otherwise as `skip`.
+    """
+    with conn.transaction():
+        conn.execute(_LOCAL_SETTINGS, {"schema": schema})
+        found = conn.execute(_FIND, {"message_id": message_id}).fetchall()
+    if len(found) == 1:
+        return int(found[0][0])
+    if found:
+        rows = ", ".join(f"{number} (to {destination})" for number, destination in found)
+        said = f"more than one dead message has the message id {message_id}: choose from {rows}"
+    else:
+        said = (
+            f"no dead message has the message id {message_id}: it is to be delivered, it was, or it"
+            " never was"
+        )
+    return Decision(id=None, done=False, said=said, message_id=message_id)
 
 
 def _locked(conn: psycopg.Connection[Any], number: int, schema: str) -> _Row | None:

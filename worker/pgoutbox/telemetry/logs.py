@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from itertools import islice
 from typing import TYPE_CHECKING, assert_never
 
 import structlog
@@ -198,9 +197,14 @@ def _error_of(settled: Settled) -> str:
 
 
 def _named(messages: Iterable[ClaimedMessage]) -> dict[str, object]:
+    """Some of them, by the ids that a consumer knows and by those that `pgoutbox dead` takes."""
     messages = list(messages)
-    ids = [str(each.message_id) for each in islice(messages, EXAMPLES)]
-    return {"count": len(messages), "message_ids": ids}
+    some = messages[:EXAMPLES]
+    return {
+        "count": len(messages),
+        "message_ids": [str(each.message_id) for each in some],
+        "outbox_ids": [each.id for each in some],
+    }
 
 
 def _short(seconds: float) -> float:
