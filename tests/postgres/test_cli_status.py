@@ -71,7 +71,7 @@ def test_people_see_counts_ages_attempts_and_workers(dsn: str, conn: psycopg.Con
     assert ["destination", "3"] in lines
     assert ["bank", "1"] in lines
     worker = next(line for line in lines if line[:1] == ["pod-1"])
-    assert worker[:3] == ["pod-1", "running", "7/200"]
+    assert worker[:5] == ["pod-1", "running", "7", "of", "200"]
     assert worker[-2:] == ["1.2.3", "bank"]
 
 
@@ -89,7 +89,7 @@ def test_json_is_one_object_on_the_last_line(dsn: str, conn: psycopg.Connection)
     found = as_json(dsn)
     assert set(found) == {
         *("schema", "at", "cap", "destinations", "workers", "attempts", "unserved", "horizon"),
-        "blocking",
+        *("blocking", "newest_dead"),
     }
     assert found["destinations"]["bank"]["ready"] == 1
     assert found["destinations"]["mail"]["blocked_lanes"] == 1
@@ -133,6 +133,22 @@ def test_a_role_that_may_only_call_outbox_stats_sees_all_but_the_attempts(
     with login_role(dsn, "EXECUTE ON FUNCTION outbox_stats(integer)") as role:
         assert as_json(role.dsn)["attempts"] is None
         assert "attempts are not shown" in status(role.dsn).stdout
+
+
+def test_the_newest_dead_messages_are_named_unless_all_of_them_block(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    head = insert(conn, destination="bank", ordering_key="k", **DEAD)
+    numbers = [insert(conn, destination="mail", **DEAD) for _ in range(4)]
+    one = insert(conn, destination="shop", **DEAD)
+    newest = ", ".join(map(str, numbers[:0:-1]))
+    told = [line for line in status(dsn).stdout.splitlines() if " dead (" in line]
+    assert [line.partition(": repair")[0] for line in told] == [
+        f"4 messages of mail are dead (the newest: {newest}, ...)",
+        f"1 message of shop is dead ({one})",
+    ]
+    assert all("`pgoutbox dead requeue` it" in line for line in told)
+    assert as_json(dsn)["newest_dead"] == {"bank": [head], "mail": numbers[:0:-1], "shop": [one]}
 
 
 def test_a_database_without_the_outbox_is_told_to_migrate(empty_dsn: str) -> None:

@@ -74,7 +74,7 @@ def test_a_blocked_lane_comes_with_its_message_and_what_to_do(
 ) -> None:
     number = block(conn, "a", 2)
     assert (
-        f"1 ordering key of mail is blocked by a dead message, for 2h05m (message {number}):"
+        f"1 lane of mail is blocked by a dead message, for 2h05m (message {number}):"
         f" {ADVICE}" in status(dsn).splitlines()
     )
 
@@ -85,7 +85,7 @@ def test_of_many_blocked_lanes_those_that_have_been_for_longest_are_named(
     numbers = [block(conn, f"k{hours}", hours) for hours in (1, 2, 3, 4)]
     oldest = ", ".join(map(str, numbers[:0:-1]))
     assert (
-        "4 ordering keys of mail are blocked by a dead message, the oldest for 4h05m"
+        "4 lanes of mail are blocked by a dead message, the oldest for 4h05m"
         f" (messages {oldest}, ...): {ADVICE}" in status(dsn).splitlines()
     )
 
@@ -110,6 +110,6 @@ def test_a_role_that_may_not_read_messages_still_learns_that_lanes_are_blocked(
     with login_role(dsn, "EXECUTE ON FUNCTION outbox_stats(integer)") as role:
         assert as_json(role.dsn)["blocking"] is None
         assert (
-            f"1 ordering key of mail is blocked by a dead message, for 2h05m: {ADVICE}"
+            f"1 lane of mail is blocked by a dead message, for 2h05m: {ADVICE}"
             in status(role.dsn).splitlines()
         )

@@ -106,3 +106,11 @@ def test_the_cost_of_statistics_does_not_grow_with_the_table(
     )
     assert named.sequential_scans == 0
     assert named.index_entries <= CAP * destinations
+    newest = work_of(
+        conn,
+        lambda: statistics.newest_dead(
+            conn, schema="public", destinations=["default", "mail"], limit=CAP
+        ),
+    )
+    assert newest.sequential_scans == 0
+    assert newest.index_entries <= CAP * destinations

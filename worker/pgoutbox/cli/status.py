@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -34,6 +34,8 @@ class Status:
     """Undelivered messages by attempts, per destination. None where the role may not read rows."""
     blocking: Mapping[str, list[int]] | None = None
     """The ids of dead messages that block their lanes, oldest first. None as above."""
+    newest_dead: Mapping[str, list[int]] | None = None
+    """The ids of dead messages, blocking or not, newest first. None as above."""
     seen: Seen
     """Of the xmin horizon."""
 
@@ -41,6 +43,14 @@ class Status:
     def unserved(self) -> list[str]:
         """Destinations whose messages nobody is going to claim."""
         return self.statistics.unserved(within=SEEN_WITHIN)
+
+
+class Messages(NamedTuple):
+    """What takes the right to read rows; as in `Status`."""
+
+    attempts: Mapping[str, Mapping[int, int]] | None
+    blocking: Mapping[str, list[int]] | None
+    newest_dead: Mapping[str, list[int]] | None
 
 
 @click.command("status")
@@ -88,10 +98,15 @@ def _look(conn: psycopg.Connection, schema: str) -> Status:
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         conn.execute("SET LOCAL statement_timeout = '10s'")
         statistics = read(conn, schema=schema)
-        attempts, blocking = _messages(conn, schema, list(statistics.destinations))
+        attempts, blocking, newest = _messages(conn, schema, list(statistics.destinations))
         seen = horizon.look(conn, schema=schema)
     return Status(
-        schema=schema, statistics=statistics, attempts=attempts, blocking=blocking, seen=seen
+        schema=schema,
+        statistics=statistics,
+        attempts=attempts,
+        blocking=blocking,
+        newest_dead=newest,
+        seen=seen,
     )
 
 
@@ -117,24 +132,28 @@ def as_object(status: Status) -> dict[str, object]:
         **found,
         "attempts": status.attempts,
         "blocking": status.blocking,
+        "newest_dead": status.newest_dead,
         "unserved": status.unserved,
         "horizon": horizon.as_object(status.seen.horizon),
     }
 
 
-def _messages(
-    conn: psycopg.Connection, schema: str, destinations: list[str]
-) -> tuple[dict[str, dict[int, int]] | None, dict[str, list[int]] | None]:
+def _messages(conn: psycopg.Connection, schema: str, destinations: list[str]) -> Messages:
     """What a role without the right to read the messages does not see."""
     from psycopg.errors import InsufficientPrivilege  # noqa: PLC0415
 
-    from pgoutbox.database.statistics import attempts_histogram, blocking  # noqa: PLC0415
+    from pgoutbox.database.statistics import (  # noqa: PLC0415
+        attempts_histogram,
+        blocking,
+        newest_dead,
+    )
 
     try:
         with conn.transaction():
-            return (
+            return Messages(
                 attempts_histogram(conn, schema=schema, destinations=destinations),
                 blocking(conn, schema=schema, destinations=destinations),
+                newest_dead(conn, schema=schema, destinations=destinations),
             )
     except InsufficientPrivilege:
-        return None, None
+        return Messages(None, None, None)

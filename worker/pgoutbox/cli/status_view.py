@@ -55,12 +55,20 @@ def sentences(status: Status) -> list[str]:
         for name, counts in found.destinations.items()
         if counts.blocked_lanes
     ]
+    told += [
+        _dead(name, numbers, status)
+        for name, numbers in (status.newest_dead or {}).items()
+        # Those that block are named already.
+        if found.destinations[name].dead > found.destinations[name].blocked_lanes
+    ]
     if not found.destinations:
         told.append(f'nothing is waiting in schema "{status.schema}", and nothing is dead')
     if not found.workers:
         told.append("no worker is running (one that stopped properly leaves no trace)")
     if status.attempts is None:
-        told.append("attempts are not shown: this role may not read the messages")
+        told.append(
+            "attempts are not shown, nor which messages are dead: this role may not read them"
+        )
     return told
 
 
@@ -78,7 +86,7 @@ def _blocked(name: str, status: Status) -> str:
     """Which lanes stand still, since when, and what to do about it."""
     counts, cap = status.statistics.destinations[name], status.statistics.cap
     one = counts.blocked_lanes == 1
-    lanes = f"{_count(counts.blocked_lanes, cap)} ordering key{'' if one else 's'}"
+    lanes = f"{_count(counts.blocked_lanes, cap)} lane{'' if one else 's'}"
     said = f"{lanes} of {name} {'is' if one else 'are'} blocked by a dead message, "
     said += f"{'' if one else 'the oldest '}for {duration(counts.oldest_blocked_age)}"
     if numbers := (status.blocking or {}).get(name):
@@ -86,6 +94,17 @@ def _blocked(name: str, status: Status) -> str:
         said += ", ...)" if counts.blocked_lanes > len(numbers) else ")"
     return (
         f"{said}: repair what was wrong and `pgoutbox dead requeue` it, or `pgoutbox dead skip` it"
+    )
+
+
+def _dead(name: str, numbers: Sequence[int], status: Status) -> str:
+    count, cap = status.statistics.destinations[name].dead, status.statistics.cap
+    listed = ", ".join(map(str, numbers)) + (", ..." if count > len(numbers) else "")
+    one = count == 1
+    return (
+        f"{_count(count, cap)} message{'' if one else 's'} of {name} {'is' if one else 'are'} dead"
+        f" ({'' if one else 'the newest: '}{listed}): repair what was wrong and `pgoutbox dead"
+        " requeue` it, or leave it"
     )
 
 
@@ -126,14 +145,14 @@ def _workers(found: Statistics) -> Table:
         [
             worker.owner,
             worker.state if worker.seen_age <= SILENT_AFTER else "silent",
-            f"{worker.busy}/{worker.slots}",
+            f"{worker.busy} of {worker.slots}",
             f"{duration(worker.seen_age)} ago",
             worker.version,
             ", ".join(sorted(worker.destinations)),
         ]
         for worker in found.workers
     ]
-    columns = ("worker", "state", "busy/slots", "last seen", "version", "destinations")
+    columns = ("worker", "state", "in flight", "last seen", "version", "destinations")
     return Table("Workers", columns, rows)
 
 

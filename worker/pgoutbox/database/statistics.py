@@ -37,9 +37,10 @@ class DestinationStatistics:
     """Processing with a lease that has run out: to be reclaimed or reaped."""
     dead: int
     ready_lanes: int
-    """Ordering keys whose first message can be claimed now, or reclaimed."""
+    """A lane is what the messages with one ordering key form: those whose first message can be
+    claimed now, or reclaimed."""
     blocked_lanes: int
-    """Ordering keys that a dead message blocks."""
+    """Lanes that a dead message blocks."""
     oldest_pending_age: float
     """Since when the oldest undelivered message is owed, backoff included. 0 when none is."""
     oldest_ready_age: float
@@ -62,7 +63,9 @@ class WorkerStatistics:
     version: str
     state: str
     slots: int
+    """Messages that it may hold at the same time."""
     busy: int
+    """Messages that it held: waiting to be published, being published, or to be recorded."""
     counters: Mapping[str, Any]
     destinations: Mapping[str, Any]
     """What it says about each destination that it serves, keyed by name."""
@@ -158,9 +161,25 @@ def blocking(
 
     Only destinations that have some. Reads rows, as `attempts_histogram`.
     """
+    return _numbers(conn, _blocking(schema), destinations, limit)
+
+
+def newest_dead(
+    conn: psycopg.Connection[Any], *, schema: str, destinations: list[str], limit: int = 3
+) -> dict[str, list[int]]:
+    """The greatest ids of dead messages, ``limit`` of each destination that has some.
+
+    Whether they block a lane or not. Reads rows, as `attempts_histogram`.
+    """
+    return _numbers(conn, _newest_dead(schema), destinations, limit)
+
+
+def _numbers(
+    conn: psycopg.Connection[Any], question: sql.Composed, destinations: list[str], limit: int
+) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     with conn.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(_blocking(schema), [destinations, limit])
+        cursor.execute(question, [destinations, limit])
         for destination, number in cursor:
             found.setdefault(destination, []).append(number)
     return found
@@ -200,6 +219,21 @@ SELECT x.destination, x.id
         ORDER BY o.available_at, o.id
         LIMIT %s::integer) x
  ORDER BY x.destination, x.available_at, x.id
+""").format(sql.Identifier(schema, "outbox"))
+
+
+def _newest_dead(schema: str) -> sql.Composed:
+    # The end of each destination's range of outbox_dead.
+    return sql.SQL("""\
+SELECT x.destination, x.id
+  FROM unnest(%s::text[]) AS d(name)
+ CROSS JOIN LATERAL (
+       SELECT o.destination, o.id
+         FROM {} o
+        WHERE o.destination = d.name AND o.status = 'dead'
+        ORDER BY o.id DESC
+        LIMIT %s::integer) x
+ ORDER BY x.destination, x.id DESC
 """).format(sql.Identifier(schema, "outbox"))
 
 

@@ -172,8 +172,8 @@ class Destination(Section):
     )
     dead_head: Literal["block", "skip"] = Field(
         default="block",
-        description="What a dead message does to its ordering key: `block` holds back those behind"
-        " it until it is skipped or requeued (`pgoutbox dead`); `skip` goes on without it.",
+        description="What a dead message does to its lane, the messages of its ordering key:"
+        " `block` holds them back until a person decides (`pgoutbox dead`); `skip` goes on.",
     )
 
     @property

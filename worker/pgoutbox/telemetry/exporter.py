@@ -44,7 +44,7 @@ STATES = {"ready": "ready", "waiting": "waiting", "scheduled": "scheduled", "lea
 COUNTS = {
     "outbox_dead_letter_messages": ("dead", "Dead messages"),
     "outbox_expired_leases": ("expired", "Messages whose lease ran out and was not taken over"),
-    "outbox_blocked_lanes": ("blocked_lanes", "Ordering keys that a dead message blocks"),
+    "outbox_blocked_lanes": ("blocked_lanes", "Lanes that a dead message blocks"),
 }
 AGES = {
     "outbox_oldest_pending_age_seconds": (
@@ -57,7 +57,7 @@ AGES = {
     ),
     "outbox_oldest_blocked_age_seconds": (
         "oldest_blocked_age",
-        "Since when the oldest dead message blocks its ordering key",
+        "Since when the oldest dead message blocks its lane",
     ),
 }
 

@@ -53,7 +53,7 @@ class Metrics(Collector):
         registry: CollectorRegistry | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``slots``: publishes that may run at once. ``clock``: that of `Settled.started`."""
+        """``slots``: messages that may be held at once. ``clock``: that of `Settled.started`."""
         self.registry = registry or CollectorRegistry()
         self._slots = slots
         self._clock = clock
@@ -215,8 +215,8 @@ class Metrics(Collector):
             )
 
     def _gauges(self) -> Iterator[Metric]:
-        yield _gauge("outbox_worker_slots", "Publishes that may run at once", self._slots)
-        yield _gauge("outbox_worker_busy_slots", "Publishes that run now", self._busy())
+        yield _gauge("outbox_worker_slots", "Messages that may be held at once", self._slots)
+        yield _gauge("outbox_worker_busy_slots", "Messages that are held now", self._busy())
         yield _gauge("outbox_worker_draining", "1 from the signal to the end", self._tally.draining)
         if self._pool_stats is not None:
             stats = self._pool_stats()
