@@ -1,6 +1,10 @@
 -- Blocked lanes can be counted and aged, statistics tell what can be claimed from what waits behind
 -- something, and outbox_enqueue makes the ordering key of an aggregate.
 
+-- Workers and producers may be at work. With the strongest lock first, the statements below and those of
+-- later migrations wait for nobody who waits for this transaction.
+LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE;
+
 -- Dead rows only, so next to nothing is written for it. available_at: since when it is dead.
 CREATE INDEX outbox_blocked ON outbox (destination, available_at, id)
     WHERE status = 'dead' AND ordering_key IS NOT NULL AND done_at IS NULL;

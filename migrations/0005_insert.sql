@@ -129,7 +129,9 @@ DROP TRIGGER outbox_lane ON outbox;
 DROP FUNCTION outbox_set_message_id();
 DROP FUNCTION outbox_set_pending_since();
 DROP FUNCTION outbox_enter_lane();
-CREATE TRIGGER outbox_insert BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION outbox_check();
+-- Triggers fire in the order of their names, and this one looks at what all the others have made of the
+-- row: hence the name.
+CREATE TRIGGER zz_outbox_insert BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION outbox_check();
 -- AFTER, since a trigger before an update would lock each row once more. The cast is the check: this
 -- condition is never true, and with the many rows of a worker's statement it costs no more than CHECKs.
 CREATE TRIGGER outbox_update_state AFTER UPDATE ON outbox FOR EACH ROW
@@ -140,6 +142,6 @@ CREATE TRIGGER outbox_update
     AFTER UPDATE OF created_at, destination, ordering_key, dedup_key, aggregate_type, aggregate_id, event_type,
                     content_type, headers, payload, body
     ON outbox FOR EACH ROW EXECUTE FUNCTION outbox_check();
-COMMENT ON TRIGGER outbox_insert ON outbox IS 'The rules for new messages, ids from dedup keys, and the order within lanes.';
+COMMENT ON TRIGGER zz_outbox_insert ON outbox IS 'The rules for new messages, ids from dedup keys, and the order within lanes.';
 COMMENT ON TRIGGER outbox_update ON outbox IS 'The rules for what producers write.';
 COMMENT ON TRIGGER outbox_update_state ON outbox IS 'The rules for what workers write.';

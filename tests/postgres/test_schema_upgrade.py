@@ -96,3 +96,18 @@ def test_a_producers_search_path_cannot_change_what_the_rules_mean(
     with pytest.raises(errors.CheckViolation) as refused:
         insert(conn, destination="Bank")
     assert refused.value.diag.constraint_name == "outbox_destination_name"
+
+
+def test_what_a_trigger_of_the_users_makes_of_a_row_is_held_to_the_rules(
+    conn: psycopg.Connection,
+) -> None:
+    conn.execute("""
+        CREATE FUNCTION tenant() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            NEW.destination := 'Bad Name';
+            RETURN NEW;
+        END $$;
+        CREATE TRIGGER tenant BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION tenant()
+    """)
+    with pytest.raises(errors.CheckViolation, match="outbox_destination_name"):
+        insert(conn)

@@ -67,7 +67,7 @@ def hot_lane_behind_a_ready_head(conn: psycopg.Connection) -> None:
 
 def blocked_lanes(conn: psycopg.Connection) -> None:
     # The trigger would take a lock for each lane, and the lock table has no room for so many.
-    conn.execute("ALTER TABLE outbox DISABLE TRIGGER outbox_insert")
+    conn.execute("ALTER TABLE outbox DISABLE TRIGGER zz_outbox_insert")
     fill(conn, 100_000, status="'dead'", pending_since="NULL", ordering_key="'k' || g")
     fill(conn, 100_000, ordering_key="'k' || g")
     fill(conn, 100, destination="'mail'")
