@@ -199,3 +199,27 @@ def test_the_archive_is_looked_at_when_messages_are_to_go_there(
         assert right in said
     with login_role(dsn, *WORKER, *archiving) as role:
         assert "archive" not in warnings(role.dsn)
+
+
+@pytest.mark.parametrize("ahead", [0, 3])
+def test_a_detached_day_that_keeps_others_from_being_made_is_named_with_the_way_out(
+    dsn: str, conn: psycopg.Connection, ahead: int
+) -> None:
+    def in_the_way() -> list[dict[str, Any]]:
+        told = check(dsn, PGOUTBOX_RETENTION__MODE="archive")[1]["warnings"]
+        return [one for one in told if "is in the way" in one["rule"]]
+
+    conn.execute("SELECT outbox_archive_prepare()")
+    conn.execute("CREATE TABLE outbox_archive_20200101 ()")
+    assert in_the_way() == []
+    days = conn.execute("SELECT name FROM outbox_archive_partitions()").fetchall()
+    (name,) = days[ahead]
+    conn.execute(f"ALTER TABLE outbox_archive DETACH PARTITION {name}".encode())
+    with pytest.raises(psycopg.errors.DuplicateTable):
+        conn.execute("SELECT outbox_archive_prepare()")
+    [warning] = in_the_way()
+    assert warning["field"] == name
+    statement = warning["advice"].partition("As its owner: ")[2].partition(";")[0]
+    conn.execute(statement.encode())
+    assert conn.execute("SELECT outbox_archive_prepare()").fetchone() == (1,)
+    assert in_the_way() == []

@@ -12,7 +12,9 @@ import pytest
 if TYPE_CHECKING:
     import psycopg
 
+
 DOCS = Path(__file__).parents[2] / "docs"
+QUICK_START_DSN = "postgresql://app@localhost/shop"
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -35,6 +37,20 @@ def business(conn: psycopg.Connection) -> psycopg.Connection:
     conn.execute("CREATE TABLE shipments (order_id int)")
     conn.execute("INSERT INTO orders VALUES (42)")
     return conn
+
+
+def test_the_quick_start_of_the_readme_runs_on_an_empty_database_and_once_more(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    (block,) = blocks("../README.md", "python")
+    assert QUICK_START_DSN in block
+    for _ in range(2):
+        exec(compile(block.replace(QUICK_START_DSN, dsn), "README.md", "exec"), {})  # noqa: S102 - our own page
+    found = conn.execute(
+        "SELECT o.aggregate_id, s.total FROM outbox o JOIN orders s"
+        " ON o.payload->'id' = to_jsonb(s.id) ORDER BY o.id"
+    )
+    assert found.fetchall() == [("1", 42), ("2", 42)]
 
 
 def test_the_producers_example_enqueues_one_message(business: psycopg.Connection) -> None:

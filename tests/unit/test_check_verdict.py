@@ -95,6 +95,19 @@ def test_what_keeps_a_worker_from_its_work_is_a_problem(change: dict[str, Any], 
                 "Call outbox_archive_prepare() as the owner",
             ],
         ),
+        (
+            Archive(days=1, missing_days=3, missing_rights=(), in_the_way=("outbox_archive_1",)),
+            "archive",
+            [
+                "outbox_archive_1 is in the way",
+                "A worker makes them within five minutes once nothing is in the way",
+            ],
+        ),
+        (
+            Archive(days=1, missing_days=3, missing_rights=(), in_the_way=("outbox_archive_1",)),
+            "keep",
+            [],
+        ),
     ],
 )
 def test_an_archive_that_would_not_work_is_a_warning(

@@ -26,6 +26,20 @@ SELECT count(*)
      WHERE p.since <= date_trunc('day', now(), 'UTC') + make_interval(hours => 24 * a.days)
        AND p.until > date_trunc('day', now(), 'UTC') + make_interval(hours => 24 * a.days))
 """
+# What has the name of one of these days without being its partition, as after a DETACH: no day at
+# all can be made then.
+_IN_THE_WAY = b"""
+SELECT c.relname::text
+  FROM generate_series(0, %(ahead)s::integer) AS a (days)
+ CROSS JOIN LATERAL (
+       SELECT date_trunc('day', now(), 'UTC') + make_interval(hours => 24 * a.days) AS day) AS d
+  JOIN pg_class c ON c.relname = 'outbox_archive_' || to_char(d.day AT TIME ZONE 'UTC', 'YYYYMMDD')
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname = %(schema)s
+   AND NOT EXISTS (
+       SELECT FROM outbox_archive_partitions() AS p WHERE p.since <= d.day AND p.until > d.day)
+ ORDER BY d.day
+"""
 _DAYS = b"SELECT count(*) FROM outbox_archive_partitions()"
 _MISSING_RIGHTS = b"""
 SELECT 'INSERT on ' || c.relname
@@ -51,6 +65,8 @@ class Archive:
     missing_days: int
     """Of today and the `DAYS_AHEAD` days after it."""
     missing_rights: Sequence[str]
+    in_the_way: Sequence[str] = ()
+    """Tables with the names of those days that are not their partitions."""
 
 
 def read_archive(conn: psycopg.Connection[Any], *, schema: str) -> Archive:
@@ -58,7 +74,13 @@ def read_archive(conn: psycopg.Connection[Any], *, schema: str) -> Archive:
     rights = conn.execute(_MISSING_RIGHTS, {"schema": schema}).fetchall()
     [(days,)] = conn.execute(_DAYS).fetchall()
     [(missing,)] = conn.execute(MISSING, {"ahead": DAYS_AHEAD}).fetchall()
-    return Archive(days=days, missing_days=missing, missing_rights=[right for (right,) in rights])
+    blocking = conn.execute(_IN_THE_WAY, {"ahead": DAYS_AHEAD, "schema": schema}).fetchall()
+    return Archive(
+        days=days,
+        missing_days=missing,
+        missing_rights=[right for (right,) in rights],
+        in_the_way=[name for (name,) in blocking],
+    )
 
 
 def archive_warnings(
@@ -81,12 +103,26 @@ def archive_warnings(
             + ", ".join(archive.missing_rights),
             advice=grant,
         )
+    for table in archive.in_the_way:
+        yield Problem(
+            field=table,
+            rule="is in the way: it has the name of a day of the archive and is no partition of it,"
+            " as after a DETACH, so no new day can be made, this one or another",
+            advice=f"As its owner: ALTER TABLE {table} RENAME TO kept_{table}; see"
+            " docs/retention.md.",
+        )
     if archive.missing_days:
         yield Problem(
             field="outbox_archive",
             rule=f"has no partition for {archive.missing_days} of the {DAYS_AHEAD + 1} days from"
             " today on; what is delivered on such a day stays in the outbox until there is one",
-            advice="Call outbox_archive_prepare() as the owner of the tables, every day."
-            if PREPARE in archive.missing_rights
-            else "A worker makes them when it starts, and looks again every five minutes.",
+            advice=_who_makes_them(archive),
         )
+
+
+def _who_makes_them(archive: Archive) -> str:
+    if PREPARE in archive.missing_rights:
+        return "Call outbox_archive_prepare() as the owner of the tables, every day."
+    if archive.in_the_way:
+        return "A worker makes them within five minutes once nothing is in the way."
+    return "A worker makes them when it starts, and looks again every five minutes."
