@@ -56,6 +56,28 @@ SELECT %(action)s, %(reason)s, o.id, o.message_id, o.destination,
 
 _SKIP = b"UPDATE outbox SET done_at = now(), lease_version = lease_version + 1 WHERE id = %(id)s"
 
+# What waited behind it may be due for long, and workers look everywhere only now and then. As if it
+# had just become due it is found at once. Nobody has claimed it yet: whoever is about to may go on.
+_WAKE = b"""
+UPDATE outbox AS o
+   SET available_at = now()
+ WHERE o.id = ANY (ARRAY (
+    SELECT p.id
+      FROM outbox AS p
+     WHERE p.id = (
+        SELECT head.id
+          FROM outbox AS head
+         WHERE head.destination = %(destination)s
+           AND head.ordering_key = %(ordering_key)s
+           AND head.ordering_key IS NOT NULL
+           AND head.done_at IS NULL
+         ORDER BY head.ordering_key, head.id
+         LIMIT 1)
+       AND p.status = 'pending'
+       AND p.available_at <= now()
+       FOR UPDATE SKIP LOCKED))
+"""
+
 # The version goes up, so that a late owner can tell that the row is no longer its own. last_error
 # stays: until the next attempt it is all that is known.
 _REQUEUE = b"""
@@ -130,6 +152,8 @@ def skip(conn: psycopg.Connection[Any], number: int, reason: str, *, schema: str
             return row.decided(said, done=False)
         _audit(conn, "skip", number, reason)
         conn.execute(_SKIP, {"id": number})
+        lane = {"destination": row.destination, "ordering_key": row.ordering_key}
+        conn.execute(_WAKE, lane)
         conn.execute(_NOTIFY, {"destination": row.destination})
         return row.decided(f"{row.lane} goes on without message {number}", done=True)
 
