@@ -6,11 +6,15 @@ or for what a trigger thinks of it, would otherwise stop the whole worker.
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import psycopg
 
 from pgoutbox.database.pool import DATABASE_ERRORS
+from pgoutbox.dispatch.arrays import bigints
+from pgoutbox.dispatch.aside import Aside
 from pgoutbox.dispatch.claim import ClaimedBatch, claim
 from pgoutbox.dispatch.finalize import clean
 from pgoutbox.events import DatabaseFailed
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pgoutbox.database.pool import Database
+    from pgoutbox.dispatch.lanes import Asked
     from pgoutbox.events import Event
 
 # Not dead: the fault may be the trigger's and not the message's. No attempt is spent on what no
@@ -33,10 +38,25 @@ UPDATE outbox AS o
        AND p.status = 'pending'
        AND p.ordering_key IS NULL
        AND p.available_at <= now()
+       AND p.id <> ALL (%(held)s::bigint[])
      ORDER BY p.available_at, p.id
      LIMIT 1
        FOR UPDATE SKIP LOCKED))
 RETURNING o.id
+"""
+
+# The row that POSTPONE could not update.
+FIRST_DUE = b"""
+SELECT p.id
+  FROM outbox AS p
+ WHERE p.destination = %(destination)s
+   AND p.status = 'pending'
+   AND p.ordering_key IS NULL
+   AND p.available_at <= now()
+   AND p.id <> ALL (%(held)s::bigint[])
+ ORDER BY p.available_at, p.id
+ LIMIT 1
+   FOR UPDATE SKIP LOCKED
 """
 
 # The head of the first lane behind the cursor, as in CLAIM_RUNS. Looked for without a lock: should
@@ -62,7 +82,19 @@ WITH head AS MATERIALIZED (
            AND p.available_at <= now()
            FOR UPDATE SKIP LOCKED))
 )
-SELECT ordering_key FROM head
+SELECT id, ordering_key FROM head
+"""
+
+# The one that POSTPONE_HEAD could not update.
+FIRST_HEAD = b"""
+SELECT o.id, o.ordering_key
+  FROM outbox AS o
+ WHERE o.destination = %(destination)s
+   AND o.ordering_key > %(cursor)s
+   AND o.ordering_key IS NOT NULL
+   AND o.done_at IS NULL
+ ORDER BY o.ordering_key, o.id
+ LIMIT 1
 """
 
 # Data, integrity, limits of the program, and what triggers raise: not the weather.
@@ -75,52 +107,136 @@ def is_about_rows(error: Exception) -> bool:
     return sqlstate is not None and sqlstate[:2] in ABOUT_ROWS
 
 
-async def claim_carefully(
-    db: Database,
-    *,
-    owner: str,
-    lease: float,
-    slots: Mapping[str, int],
-    emit: Callable[[Event], None],
-) -> ClaimedBatch:
-    """Destination by destination; where even one message fails, it is put off for a minute.
+MAX_TRIES = 50
+"""Rows that are put off in one turn, for each destination."""
+MAX_ASIDE = 10_000
+"""Rows that are left alone at a time: each claim names them all."""
+TURN_SECONDS = 0.5
+"""How long one turn may go on with that: what it has claimed waits for its end."""
 
-    Raises `DATABASE_ERRORS` only when nothing was claimed before.
-    """
-    brought = ClaimedBatch()
-    for name, free in slots.items():
+
+class Careful:
+    """Puts off, for a minute, what cannot be claimed; and leaves alone what cannot be put off."""
+
+    def __init__(
+        self, db: Database, *, owner: str, lease: float, emit: Callable[[Event], None]
+    ) -> None:
+        self._db = db
+        self._owner = owner
+        self._lease = lease
+        self._emit = emit
+        self._rows = Aside[int]()
+        self._lanes: defaultdict[str, Aside[str]] = defaultdict(Aside)
+        self._until = 0.0
+
+    def held(self) -> list[int]:
+        """Unordered messages that are to be left alone."""
+        return self._rows.at(time.monotonic())
+
+    def past(self, asked: Asked) -> Asked:
+        """Have it step over the lanes that are to be left alone, as over a hot lane."""
+        lanes = dict.fromkeys(self._lanes[asked.destination].at(time.monotonic()), 0)
+        if not lanes:
+            return asked
+        tried = [lane for lane in asked.tried if lane not in lanes]
+        return asked._replace(hot={**asked.hot, **lanes}, tried=tried)
+
+    async def claim(self, slots: Mapping[str, int]) -> ClaimedBatch:
+        """Destination by destination; where even one message fails, it is put off.
+
+        Raises `DATABASE_ERRORS` only when nothing was claimed before.
+        """
+        # Where not even nothing can be claimed, it is no row's fault.
+        await claim(self._db, owner=self._owner, lease=self._lease, slots=dict.fromkeys(slots, 0))
+        brought = ClaimedBatch()
+        self._until = time.monotonic() + TURN_SECONDS
+        for name, free in slots.items():
+            try:
+                batch = await self._claim_one(name, free)
+            except DATABASE_ERRORS:
+                if not brought:
+                    raise
+                break
+            brought += batch
+            brought.cut = brought.cut or batch.cut
+            brought.last = {**brought.last, **batch.last}
+            brought.ordered = [*brought.ordered, *batch.ordered]
+        return brought
+
+    async def _claim_one(self, name: str, free: int) -> ClaimedBatch:
+        """All that it may, or one, or one behind those that it had to put off."""
+        batch = await self._try(name, free)
+        if isinstance(batch, ClaimedBatch):
+            return batch
+        nothing = ClaimedBatch()
+        for _ in range(MAX_TRIES):
+            batch = await self._try(name, 1)
+            if isinstance(batch, ClaimedBatch):
+                batch.cut = True
+                return batch
+            nothing.cut = len(self.held()) < MAX_ASIDE and await self._put_off(name, batch)
+            if not nothing.cut or time.monotonic() >= self._until:
+                break
+        return nothing
+
+    async def _try(self, name: str, count: int) -> ClaimedBatch | psycopg.Error:
         try:
-            brought += await _claim_one(db, owner, lease, name, free, emit)
-        except DATABASE_ERRORS:
-            if not brought:
-                raise
-            break
-    return brought
-
-
-async def _claim_one(
-    db: Database, owner: str, lease: float, name: str, free: int, emit: Callable[[Event], None]
-) -> ClaimedBatch:
-    failed: Exception | None = None
-    for count in (free, 1):
-        try:
-            return await claim(db, owner=owner, lease=lease, slots={name: count})
+            return await claim(
+                self._db,
+                owner=self._owner,
+                lease=self._lease,
+                slots={name: count},
+                held=self.held(),
+            )
         except psycopg.Error as error:
             if not is_about_rows(error):
                 raise
-            failed = error
-    emit(DatabaseFailed.because(f"claim a message of {name}", failed or RuntimeError()))
-    why = clean(f"it cannot be claimed: {failed}")
-    await db.fetch(POSTPONE, {"destination": name, "error": why})
-    return ClaimedBatch()
+            return error
+
+    async def _put_off(self, name: str, error: psycopg.Error) -> bool:
+        """The first message that is due; False: there is none any more."""
+        parameters = {"destination": name, "held": bigints(self.held())}
+        why = clean(f"it cannot be claimed: {error}")
+        try:
+            rows = await self._db.fetch(POSTPONE, {**parameters, "error": why})
+        except psycopg.Error as refusal:
+            if not is_about_rows(refusal):
+                raise
+            rows = await self._db.fetch(FIRST_DUE, parameters)
+            for (number,) in rows:
+                self._rows.put(number, time.monotonic())
+        for (number,) in rows:
+            self._tell(name, number, error)
+        return bool(rows)
+
+    async def put_off_head(self, asked: Asked, error: Exception) -> str:
+        """The head of the first lane behind the cursor. Its key; empty: there is no such lane."""
+        try:
+            rows = await postpone_head(self._db, asked.destination, asked.cursor, error)
+        except psycopg.Error as refusal:
+            if not is_about_rows(refusal):
+                raise
+            where = {"destination": asked.destination, "cursor": asked.cursor}
+            rows = await self._db.fetch(FIRST_HEAD, where)
+            for _, lane in rows:
+                self._lanes[asked.destination].put(lane, time.monotonic())
+        for number, lane in rows:
+            self._tell(asked.destination, number, error)
+            return lane
+        return ""
+
+    def _tell(self, name: str, number: int, error: Exception) -> None:
+        why = f"id {number}, which is put off for a minute: {error}"
+        self._emit(DatabaseFailed.because(f"claim a message of {name}", RuntimeError(why)))
 
 
-async def postpone_head(db: Database, destination: str, cursor: str, error: Exception) -> str:
+async def postpone_head(
+    db: Database, destination: str, cursor: str, error: Exception
+) -> list[tuple[int, str]]:
     """Put off, for a minute, the message at the head of the first lane behind ``cursor``.
 
-    That lane's key; an empty string where there is none.
+    Its id and its lane's key; an empty list where there is none.
     """
     why = clean(f"it cannot be claimed: {error}")
     parameters = {"destination": destination, "cursor": cursor, "error": why}
-    rows = await db.fetch(POSTPONE_HEAD, parameters)
-    return rows[0][0] if rows else ""
+    return await db.fetch(POSTPONE_HEAD, parameters)

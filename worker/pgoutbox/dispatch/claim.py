@@ -9,12 +9,12 @@ import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from pgoutbox.dispatch.arrays import plain
+from pgoutbox.dispatch.arrays import bigints, plain
 from pgoutbox.dispatch.scan import FRONT, RECENT_SECONDS, Place
 from pgoutbox.message import ClaimedMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from pgoutbox.database.pool import Database
     from pgoutbox.dispatch.scan import Start
@@ -64,6 +64,7 @@ WITH wanted AS MATERIALIZED (
                AND o.ordering_key IS NULL
                AND o.available_at <= now()
                AND (o.available_at, o.id) > (w.floor_at, w.floor_id)
+               AND o.id <> ALL (%(held)s::bigint[])
              ORDER BY o.available_at, o.id
              LIMIT w.slots
                FOR UPDATE SKIP LOCKED) AS due) AS ready
@@ -124,18 +125,20 @@ class ClaimedBatch(list[ClaimedMessage]):
     """Destinations with due messages that have an ordering key; `claim` leaves those alone."""
 
 
-async def claim(
+async def claim(  # noqa: PLR0913 - the parameters of one statement
     db: Database,
     *,
     owner: str,
     lease: float,
     slots: Mapping[str, int],
     starts: Mapping[str, Start] | None = None,
+    held: Iterable[int] = (),
     budget: int = MAX_CLAIM_BYTES,
 ) -> ClaimedBatch:
     """Up to ``slots[destination]`` due messages each, leased for ``lease`` seconds. In id order.
 
-    ``starts`` says where to begin, by default at the front. ``budget`` is the most bytes that they
+    ``starts`` says where to begin, by default at the front. The ids in ``held`` are left alone,
+    because they cannot be claimed. ``budget`` is the most bytes that they
     may take in the table, except that each destination gets one message of any size. Never cancel
     it: a claim that commits unseen leaves rows that nobody works on.
     """
@@ -151,6 +154,7 @@ async def claim(
             ),
             "last_ids": plain([start.place.id if start.place else 0 for start in begins]),
             "recent": timedelta(seconds=RECENT_SECONDS),
+            "held": bigints(held),
             "owner": owner,
             "lease": timedelta(seconds=lease),
             "budget": budget // max(len(slots), 1),

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 from psycopg.errors import QueryCanceled
 
 from pgoutbox.database.pool import DATABASE_ERRORS
-from pgoutbox.dispatch.careful import claim_carefully, is_about_rows, postpone_head
+from pgoutbox.dispatch.careful import Careful, is_about_rows
 from pgoutbox.dispatch.claim import ClaimedBatch, claim
 from pgoutbox.dispatch.lanes import Asked, Runs, claim_runs
 from pgoutbox.dispatch.scan import FRESH, LaneScan, ReadyScan
-from pgoutbox.events import DatabaseFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -82,7 +81,7 @@ class Claimer:
         self._starter = starter
         self._reclaimer = reclaimer
         self._options = options
-        self._emit = emit
+        self._careful = Careful(db, owner=options.owner, lease=options.lease, emit=emit)
         self._limit = 0
         self._scans = {
             name: Scans(ReadyScan(options.sweep_interval), LaneScan(options.sweep_interval))
@@ -176,15 +175,19 @@ class Claimer:
     async def _ask_ready(
         self, rooms: Mapping[str, int], starts: Mapping[str, Start]
     ) -> ClaimedBatch:
-        owner, lease = self._options.owner, self._options.lease
         try:
-            return await claim(self._db, owner=owner, lease=lease, slots=rooms, starts=starts)
+            return await claim(
+                self._db,
+                owner=self._options.owner,
+                lease=self._options.lease,
+                slots=rooms,
+                starts=starts,
+                held=self._careful.held(),
+            )
         except DATABASE_ERRORS as error:
             if not is_about_rows(error):
                 raise
-        return await claim_carefully(
-            self._db, owner=owner, lease=lease, slots=rooms, emit=self._emit
-        )
+        return await self._careful.claim(rooms)
 
     def _ready_room(self, name: str, free: int) -> int:
         if not self._lanes_wanted(name):
@@ -254,15 +257,19 @@ class Claimer:
     async def _ask_lanes(self, scan: LaneScan, asked: Asked) -> Runs | None:
         try:
             runs = await claim_runs(
-                self._db, asked, owner=self._options.owner, lease=self._options.lease
+                self._db,
+                self._careful.past(asked),
+                owner=self._options.owner,
+                lease=self._options.lease,
             )
         except DATABASE_ERRORS as error:
             if not is_about_rows(error):
                 raise
             scan.begin(time.monotonic())
             if scan.failed():
-                self._emit(DatabaseFailed.because(f"claim a message of {asked.destination}", error))
-                scan.cursor = await postpone_head(self._db, asked.destination, asked.cursor, error)
+                scan.cursor = await self._careful.put_off_head(asked, error)
+                # It is stepped over, whether or not it could be put off.
+                scan.missed([scan.cursor])
             return None
         scan.worked()
         return runs

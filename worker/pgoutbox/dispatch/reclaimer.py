@@ -10,7 +10,7 @@ from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.careful import is_about_rows
 from pgoutbox.dispatch.pace import Pace
 from pgoutbox.dispatch.reclaim import EVER, reclaim, reclaim_heads
-from pgoutbox.events import DatabaseFailed
+from pgoutbox.dispatch.singly import Singly
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from pgoutbox.database.pool import Database
     from pgoutbox.dispatch.deliver import Deliverer
     from pgoutbox.dispatch.loop import DispatchOptions
+    from pgoutbox.dispatch.singly import Expired
     from pgoutbox.dispatch.start import Starter
     from pgoutbox.events import Event
     from pgoutbox.message import ClaimedMessage
+
+    Branch = Callable[..., Awaitable[list[ClaimedMessage]]]
 
 WHOLE_SECONDS = 30.0
 OVERLAP = 2.0
@@ -69,7 +72,7 @@ class Reclaimer:
         self._deliverer = deliverer
         self._starter = starter
         self._options = options
-        self._emit = emit
+        self._singly = Singly(db, "reclaim", lambda: deliverer.in_flight.ids, emit)
         self._next = 0.0
         self._back = Back()
 
@@ -105,30 +108,44 @@ class Reclaimer:
         return {destination.name for destination in destinations if not destination.stopped}
 
     async def _claim_by(
-        self,
-        branch: Callable[..., Awaitable[list[ClaimedMessage]]],
-        slots: dict[str, int],
-        since: timedelta,
+        self, branch: Branch, slots: dict[str, int], since: timedelta
     ) -> int | None:
-        """How many messages; None: something in a row made the statement fail."""
-        sent = time.monotonic()
-        limits = {name: self._deliverer.destinations[name].policy.max_attempts for name in slots}
+        """How many messages; None: something in a row made the statement fail, and may again."""
         try:
-            messages = await branch(
-                self._db,
-                owner=self._options.owner,
-                lease=self._options.lease,
-                slots={name: (free, limits[name]) for name, free in slots.items()},
-                suspect_allowed=not self._deliverer.in_flight.suspect,
-                held=self._deliverer.in_flight.ids,
-                since=since,
-            )
+            return await self._ask(branch, slots, since, self._singly.held())
         except DATABASE_ERRORS as error:
             if not is_about_rows(error):
                 raise
-            # An expired row that cannot be taken must not keep the others from being claimed.
-            self._emit(DatabaseFailed.because("reclaim", error))
-            return None
+        total = 0
+
+        def wanted(one: Expired) -> bool:
+            limit = self._deliverer.destinations[one.destination].policy.max_attempts
+            mine = one.ordered if branch is reclaim_heads else one.attempts < limit
+            return mine and slots[one.destination] > 0 and not self._starter.stopping()
+
+        async def take(one: Expired, others: list[int]) -> None:
+            nonlocal total
+            room = {one.destination: 1}
+            total += await self._ask(branch, room, since, others)
+            slots[one.destination] -= 1 - room[one.destination]
+
+        all_tried = await self._singly.each(slots, since, wanted, take)
+        return total if total or all_tried else None
+
+    async def _ask(
+        self, branch: Branch, slots: dict[str, int], since: timedelta, held: list[int]
+    ) -> int:
+        sent = time.monotonic()
+        limits = {name: self._deliverer.destinations[name].policy.max_attempts for name in slots}
+        messages = await branch(
+            self._db,
+            owner=self._options.owner,
+            lease=self._options.lease,
+            slots={name: (free, limits[name]) for name, free in slots.items()},
+            suspect_allowed=not self._deliverer.in_flight.suspect,
+            held=held,
+            since=since,
+        )
         self._starter.begin(messages, len(messages), sent)
         for message in messages:
             slots[message.destination] = max(slots[message.destination] - 1, 0)

@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from pgoutbox._version import __version__
 from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.backoff import Backoff
+from pgoutbox.dispatch.careful import is_about_rows
 from pgoutbox.dispatch.reclaimer import Back
 from pgoutbox.dispatch.retention import archive_kept, expire_archive, prepare_archive, prune
+from pgoutbox.dispatch.singly import Singly
 from pgoutbox.dispatch.sweep import FORGET, REAP_BATCH, Heartbeat, beat, reap
 from pgoutbox.events import DatabaseFailed, Pruned, Reaped
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from datetime import timedelta
 
     from pgoutbox.dispatch.loop import Dispatcher
+    from pgoutbox.dispatch.singly import Expired
 
 PRUNE_BATCH = 1000
 PRUNE_SECONDS = 1.0
@@ -38,6 +43,9 @@ class Rounds:
         self._dispatcher = dispatcher
         options = dispatcher.options
         self._back = Back()
+        self._singly = Singly(
+            dispatcher.db, "reap", lambda: dispatcher.in_flight.ids, dispatcher.emit
+        )
         self._sweeps: dict[str, tuple[float, Callable[[], Awaitable[float | None]]]] = {
             # First of all: what is finished before it is ready has to be moved once more.
             "archive": (ARCHIVE_SECONDS, self.archive),
@@ -98,21 +106,49 @@ class Rounds:
 
     async def reap(self) -> float | None:
         """Bury what expired at its limit. Goes on at once where a destination had a full batch."""
-        destinations = self._dispatcher.destinations
-        counts = await reap(
-            self._dispatcher.db,
-            {name: destination.policy.max_attempts for name, destination in destinations.items()},
-            self._dispatcher.in_flight.ids,
-            [name for name, each in destinations.items() if each.policy.dead_head == "skip"],
-            self._back.reach(time.monotonic()),
-        )
-        self._back.answered(time.monotonic())
+        since = self._back.reach(time.monotonic())
+        limits = self._limits()
+        try:
+            counts, full = await self._reap(limits, self._singly.held(), since), None
+        except DATABASE_ERRORS as error:
+            if not is_about_rows(error):
+                raise
+            counts, full = await self._reap_singly(limits, since)
+        if full is None:
+            self._back.answered(time.monotonic())
+            full = any(count >= REAP_BATCH for count in counts.values())
         if counts:
             self._dispatcher.emit(Reaped(dict(counts)))
-        if any(count >= REAP_BATCH for count in counts.values()):
+        if full:
             self._back.again()
             return 0.0
         return None
+
+    def _limits(self) -> dict[str, int]:
+        destinations = self._dispatcher.destinations
+        return {name: destination.policy.max_attempts for name, destination in destinations.items()}
+
+    async def _reap(
+        self, limits: dict[str, int], held: list[int], since: timedelta
+    ) -> Counter[str]:
+        destinations = self._dispatcher.destinations
+        skips = [name for name in limits if destinations[name].policy.dead_head == "skip"]
+        return await reap(self._dispatcher.db, limits, held, skips, since)
+
+    async def _reap_singly(
+        self, limits: dict[str, int], since: timedelta
+    ) -> tuple[Counter[str], bool | None]:
+        """Also whether to go on at once; None: all was looked at."""
+        counts: Counter[str] = Counter()
+
+        async def take(one: Expired, others: list[int]) -> None:
+            limit = {one.destination: limits[one.destination]}
+            counts.update(await self._reap(limit, others, since))
+
+        all_tried = await self._singly.each(
+            limits, since, lambda one: one.attempts >= limits[one.destination], take
+        )
+        return counts, None if all_tried else True
 
     async def prune(self) -> float | None:
         """Delete old finished messages, whatever the mode; when to go on, as for `_in_batches`."""
