@@ -30,7 +30,7 @@ SEED = random.SystemRandom().randrange(1_000_000)
 SHUFFLED_IDS = b"""
 CREATE FUNCTION shuffle() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN NEW.id := NEW.id # 7; RETURN NEW; END $$;
-CREATE TRIGGER shuffle BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION shuffle();
+CREATE TRIGGER zzz_shuffle BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION shuffle();
 """
 
 
