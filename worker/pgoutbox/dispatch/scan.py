@@ -80,7 +80,7 @@ class ReadyScan:
 
 MAX_RUN = 100
 FIRST_RUN = 10
-RUN_SECONDS = 0.05
+RUN_SECONDS = 0.1
 """What one run may take: whoever shares the worker with its lane waits no longer for a slot."""
 WEIGHT = 0.2
 
