@@ -155,6 +155,7 @@ def parameters(conn: Connection[Any], batch: int, *, own: str = "default") -> di
         "errors": ["timeout" if again else None for again in retried],
         "keep": timedelta(0),
         "limit": PRUNED,
+        "past": "-infinity",
     }
 
 

@@ -6,9 +6,10 @@ behind is cleared away as well. Dead messages are nobody's to clear away.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pgoutbox.database.retention import DAYS_AHEAD, MISSING
+from pgoutbox.dispatch.arrays import bigints
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -27,6 +28,8 @@ WITH turn AS MATERIALIZED (
          WHERE (SELECT ours FROM turn)
            AND o.status = 'done'
            AND o.done_at < now() - %(keep)s::interval
+           AND o.done_at >= %(past)s::timestamptz
+           AND o.id <> ALL (%(held)s::bigint[])
          ORDER BY o.done_at
          LIMIT %(limit)s
            FOR UPDATE SKIP LOCKED))
@@ -53,6 +56,8 @@ WITH turn AS MATERIALIZED (
                AND o.status = 'done'
                AND o.done_at >= day.since
                AND o.done_at < day.until
+               AND o.done_at >= %(past)s::timestamptz
+               AND o.id <> ALL (%(held)s::bigint[])
              ORDER BY o.done_at
              LIMIT %(limit)s
                FOR UPDATE SKIP LOCKED) AS kept
@@ -71,6 +76,35 @@ WITH turn AS MATERIALIZED (
 SELECT ours, (SELECT count(*) FROM gone) FROM turn
 """
 
+# The first row that PRUNE would meet, and the first that ARCHIVE_KEPT would.
+FIRST_OLD = b"""
+SELECT o.id, o.done_at::text
+  FROM outbox AS o
+ WHERE o.status = 'done'
+   AND o.done_at < now() - %(keep)s::interval
+   AND o.done_at >= %(past)s::timestamptz
+   AND o.id <> ALL (%(held)s::bigint[])
+ ORDER BY o.done_at
+ LIMIT 1
+   FOR UPDATE SKIP LOCKED
+"""
+FIRST_KEPT = b"""
+SELECT kept.id, kept.done_at::text
+  FROM outbox_archive_partitions() AS day
+ CROSS JOIN LATERAL (
+    SELECT o.id, o.done_at
+      FROM outbox AS o
+     WHERE o.status = 'done'
+       AND o.done_at >= day.since
+       AND o.done_at < day.until
+       AND o.done_at >= %(past)s::timestamptz
+       AND o.id <> ALL (%(held)s::bigint[])
+     ORDER BY o.done_at
+     LIMIT 1
+       FOR UPDATE SKIP LOCKED) AS kept
+ LIMIT 1
+"""
+
 # Asked first, since everybody may ask, and not everybody may call what would be called in vain.
 EXPIRED = b"""
 SELECT count(*) FROM outbox_archive_partitions() WHERE until <= now() - %(keep)s::interval
@@ -80,23 +114,62 @@ PREPARE = b"SELECT outbox_archive_prepare(%(ahead)s::integer)"
 EXPIRE = b"SELECT outbox_archive_expire(%(keep)s::interval)"
 
 
-async def prune(db: Database, *, keep: timedelta, limit: int) -> int | None:
+class Beyond(NamedTuple):
+    """What is left alone, because it cannot be deleted."""
+
+    since: str = "-infinity"
+    """All that was finished before."""
+    ids: tuple[int, ...] = ()
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """For the statements."""
+        return {"past": self.since, "held": bigints(self.ids)}
+
+
+EVERYTHING = Beyond()
+
+
+class First(NamedTuple):
+    """A row, and when it was finished, as the server writes it."""
+
+    id: int
+    done_at: str
+
+
+async def prune(
+    db: Database, *, keep: timedelta, limit: int, beyond: Beyond = EVERYTHING
+) -> int | None:
     """Delete up to ``limit`` messages that were finished longer than ``keep`` ago; how many.
 
-    None while another worker does so, which says nothing about what is left.
+    None while another worker does so, which says nothing about what is left. Raises
+    `DATABASE_ERRORS`, also for a single row that something else refers to.
     """
-    [(ours, count)] = await db.fetch(PRUNE, {"keep": keep, "limit": limit})
+    values = {"keep": keep, "limit": limit, **beyond.parameters}
+    [(ours, count)] = await db.fetch(PRUNE, values)
     return count if ours else None
 
 
-async def archive_kept(db: Database, *, limit: int) -> int | None:
+async def first_old(db: Database, *, keep: timedelta, beyond: Beyond) -> First | None:
+    """The first one that `prune` would delete."""
+    rows = await db.fetch(FIRST_OLD, {"keep": keep, **beyond.parameters})
+    return First(*rows[0]) if rows else None
+
+
+async def archive_kept(db: Database, *, limit: int, beyond: Beyond = EVERYTHING) -> int | None:
     """Move up to ``limit`` finished messages to the days of the archive that they belong to.
 
-    How many it were; None as for `prune`. Those whose day the archive does not have stay where
-    they are.
+    How many it were; None, and what it raises, as for `prune`. Those whose day the archive does
+    not have stay where they are.
     """
-    [(ours, count)] = await db.fetch(ARCHIVE_KEPT, {"limit": limit})
+    [(ours, count)] = await db.fetch(ARCHIVE_KEPT, {"limit": limit, **beyond.parameters})
     return count if ours else None
+
+
+async def first_kept(db: Database, *, beyond: Beyond) -> First | None:
+    """The first one that `archive_kept` would move."""
+    rows = await db.fetch(FIRST_KEPT, beyond.parameters)
+    return First(*rows[0]) if rows else None
 
 
 async def prepare_archive(db: Database) -> None:

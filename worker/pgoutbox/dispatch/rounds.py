@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Any
 from pgoutbox._version import __version__
 from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.backoff import Backoff
+from pgoutbox.dispatch.batches import Batches
 from pgoutbox.dispatch.careful import is_about_rows
 from pgoutbox.dispatch.reclaimer import Back
-from pgoutbox.dispatch.retention import archive_kept, expire_archive, prepare_archive, prune
+from pgoutbox.dispatch.retention import (
+    archive_kept,
+    expire_archive,
+    first_kept,
+    first_old,
+    prepare_archive,
+    prune,
+)
 from pgoutbox.dispatch.singly import Singly
 from pgoutbox.dispatch.sweep import FORGET, REAP_BATCH, Heartbeat, beat, reap
 from pgoutbox.events import DatabaseFailed, Pruned, Reaped
@@ -25,11 +33,8 @@ if TYPE_CHECKING:
     from pgoutbox.dispatch.loop import Dispatcher
     from pgoutbox.dispatch.singly import Expired
 
-PRUNE_BATCH = 1000
 PRUNE_SECONDS = 1.0
 """The longest that one round prunes, so that the other sweeps get their turn."""
-PRUNE_TURN_SECONDS = 5.0
-"""When to ask again while another worker prunes; half of it is random."""
 FORGET_SECONDS = 600.0
 ARCHIVE_SECONDS = 300.0
 EXPIRE_SECONDS = 3600.0
@@ -43,6 +48,8 @@ class Rounds:
         self._dispatcher = dispatcher
         options = dispatcher.options
         self._back = Back()
+        self._old = Batches("prune", self._busy, dispatcher.emit)
+        self._kept = Batches("archive", self._busy, dispatcher.emit)
         self._singly = Singly(
             dispatcher.db, "reap", lambda: dispatcher.in_flight.ids, dispatcher.emit
         )
@@ -151,10 +158,12 @@ class Rounds:
         return counts, None if all_tried else True
 
     async def prune(self) -> float | None:
-        """Delete old finished messages, whatever the mode; when to go on, as for `_in_batches`."""
-        keep = self._dispatcher.options.retention
-        total, sooner = await self._in_batches(
-            lambda: prune(self._dispatcher.db, keep=keep, limit=PRUNE_BATCH)
+        """Delete old finished messages, whatever the mode; when to go on, as for `Batches.run`."""
+        db, keep = self._dispatcher.db, self._dispatcher.options.retention
+        total, sooner = await self._old.run(
+            lambda limit, beyond: prune(db, keep=keep, limit=limit, beyond=beyond),
+            lambda beyond: first_old(db, keep=keep, beyond=beyond),
+            seconds=PRUNE_SECONDS,
         )
         if total:
             self._dispatcher.emit(Pruned(total))
@@ -166,35 +175,16 @@ class Rounds:
             return None
         db = self._dispatcher.db
         await prepare_archive(db)
-        _, sooner = await self._in_batches(lambda: archive_kept(db, limit=PRUNE_BATCH))
+        _, sooner = await self._kept.run(
+            lambda limit, beyond: archive_kept(db, limit=limit, beyond=beyond),
+            lambda beyond: first_kept(db, beyond=beyond),
+            seconds=PRUNE_SECONDS,
+        )
         return sooner
 
     async def expire(self) -> None:
         """Drop the old days of the archive, also of one that is not used any more."""
         await expire_archive(self._dispatcher.db, keep=self._dispatcher.options.retention)
-
-    async def _in_batches(
-        self, sweep: Callable[[], Awaitable[int | None]]
-    ) -> tuple[int, float | None]:
-        """Repeat it for a second at most; how many rows it were, and when to go on, in seconds.
-
-        At once where more is left, and soon where another worker is at it. None: nothing is left,
-        so the usual interval will do.
-        """
-        until = time.monotonic() + PRUNE_SECONDS
-        total = 0
-        while True:
-            began = time.monotonic()
-            count = await sweep()
-            total += count or 0
-            if count != PRUNE_BATCH or time.monotonic() >= until:
-                break
-            if self._busy():
-                # Messages first: as much time for them as for what is old.
-                await asyncio.sleep(time.monotonic() - began)
-        if count is None:
-            return total, PRUNE_TURN_SECONDS * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
-        return total, None if count < PRUNE_BATCH else 0.0
 
     def _busy(self) -> bool:
         """Whether more than half of the worker's room is taken."""
