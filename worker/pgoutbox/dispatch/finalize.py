@@ -110,7 +110,7 @@ async def finalize(
     """Write the batch. ``retried``: an earlier try may have been committed without our knowing.
 
     ``retention`` says what becomes of messages that are done. Where they cannot be deleted or
-    archived, they are kept: nothing waits for an archive.
+    archived, or a trigger suppresses it, they are kept: nothing waits for an archive.
     A row that is locked for longer than ``patience`` seconds (`PATIENCE` by default) does not
     hold up its neighbours, and one that the database refuses, or whose trigger fails, does not
     take them with it. What fails for every row, or has cost the connection, is raised and is the
@@ -142,6 +142,8 @@ class _Parts:
             return await self._around_refused(part, error)
         written, missing = _split(part, leases)
         self._left += bool(written)  # So it is not all of them.
+        if missing and self._retention != "keep":
+            return Written.only(written=written) + await self._suppressed(missing)
         if missing and self._retried:
             return await _explain(self._db, written, missing)
         return Written.only(written=written, lost=missing)
@@ -191,6 +193,18 @@ class _Parts:
         result = await self.write(part)
         if not (result.refused or result.stuck or result.canceled):
             result.kept.append(_why(error))
+            if isinstance(error, QueryCanceled):
+                result.canceled.append(error)
+        return result
+
+    async def _suppressed(self, missing: Sequence[Settled]) -> Written:
+        """Lost, or held and not deleted after all: a trigger may do that without an error."""
+        mode, self._retention = self._retention, "keep"
+        result = await self.write(missing)
+        if result.written:
+            result.kept.append("a trigger of the outbox suppressed the delete")
+        else:
+            self._retention = mode
         return result
 
     async def _halves(self, part: Sequence[Settled]) -> Written:

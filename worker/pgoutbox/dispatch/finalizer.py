@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pgoutbox.message import ClaimedMessage
 
 MAX_BATCH = 2000
+KEEP_SECONDS = 30.0
+"""How long what is done stays in the outbox, once it could not leave: a try may cost a whole
+statement timeout."""
 
 
 class Finalizer:
@@ -36,7 +39,8 @@ class Finalizer:
         retention: Mode = "keep",
     ) -> None:
         self._db = db
-        self._retention = retention
+        self._retention: Mode = retention
+        self._keep_until = 0.0
         self._in_flight = in_flight
         self._emit = emit
         self._gathered: list[Settled] = []
@@ -109,12 +113,15 @@ class Finalizer:
                     batch,
                     retried=retried,
                     patience=patience,
-                    retention=self._retention,
+                    retention=self._mode(),
                 )
             except DATABASE_ERRORS as error:
                 retried = True
                 self._emit(DatabaseFailed.because("finalize", error))
             await backoff.pause()
+
+    def _mode(self) -> Mode:
+        return "keep" if time.monotonic() < self._keep_until else self._retention
 
     def _adapt(self, size: int, written: Written) -> None:
         if written.canceled:
@@ -136,6 +143,8 @@ class Finalizer:
     def _tell(self, written: Written) -> None:
         for error in written.canceled:
             self._emit(DatabaseFailed.because("finalize", error))
+        if written.kept:
+            self._keep_until = time.monotonic() + KEEP_SECONDS
         for why in written.kept:
             self._emit(DatabaseFailed("finalize", f"what was delivered stays in the outbox: {why}"))
         if written.locked:
