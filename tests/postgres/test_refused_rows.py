@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pgoutbox.dispatch.careful import MAX_TRIES
 from pgoutbox.events import DatabaseFailed, Reaped
 from tests.support.dispatching import Scripted, dispatching, eventually, statuses, to
 from tests.support.outbox_rows import fill, insert
@@ -61,6 +62,18 @@ async def test_messages_that_no_update_can_touch_hold_up_no_other_message(
     assert (len(mine.taken), len(other.taken)) == (15, 5)
     assert statuses(conn) == {"pending": held, "done": 20}
     assert len([error for error in told(running) if "legal hold" in error]) == held
+
+
+async def test_a_crowd_that_no_update_can_touch_is_passed_without_a_pause(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    hold(conn)
+    long_ago = "now() - interval '1 hour'"
+    fill(conn, 2 * MAX_TRIES + 20, aggregate_id="'held'", available_at=long_ago)
+    fill(conn, 5, available_at=long_ago)
+    async with dispatching(dsn, to(Scripted()), max_interval=2.0) as running:
+        await running.events.finished(5)
+    assert len(told(running)) == 2 * MAX_TRIES + 20
 
 
 async def test_a_head_that_no_update_can_touch_holds_up_its_own_lane_only(

@@ -17,6 +17,7 @@ from pgoutbox.dispatch.arrays import bigints
 from pgoutbox.dispatch.aside import Aside
 from pgoutbox.dispatch.claim import ClaimedBatch, claim
 from pgoutbox.dispatch.finalize import clean
+from pgoutbox.dispatch.scan import FRONT
 from pgoutbox.events import DatabaseFailed
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from pgoutbox.database.pool import Database
     from pgoutbox.dispatch.lanes import Asked
+    from pgoutbox.dispatch.scan import Start
     from pgoutbox.events import Event
 
 # Not dead: the fault may be the trigger's and not the message's. No attempt is spent on what no
@@ -128,6 +130,14 @@ class Careful:
         self._rows = Aside[int]()
         self._lanes: defaultdict[str, Aside[str]] = defaultdict(Aside)
         self._until = 0.0
+        self._unfinished: set[str] = set()
+        """Destinations with rows in front that are still to be put off."""
+
+    def starts(self, starts: Mapping[str, Start]) -> Mapping[str, Start]:
+        """For one claim; from the front where it got stuck there, for a sweep may be far off."""
+        stuck = self._unfinished & starts.keys()
+        self._unfinished -= stuck
+        return {**starts, **dict.fromkeys(stuck, FRONT)}
 
     def held(self) -> list[int]:
         """Unordered messages that are to be left alone."""
@@ -165,18 +175,24 @@ class Careful:
 
     async def _claim_one(self, name: str, free: int) -> ClaimedBatch:
         """All that it may, or one, or one behind those that it had to put off."""
+        self._unfinished.discard(name)
         batch = await self._try(name, free)
         if isinstance(batch, ClaimedBatch):
             return batch
+        self._unfinished.add(name)
         nothing = ClaimedBatch()
+        can_postpone = True
         for _ in range(MAX_TRIES):
             batch = await self._try(name, 1)
             if isinstance(batch, ClaimedBatch):
                 batch.cut = True
                 return batch
-            nothing.cut = len(self.held()) < MAX_ASIDE and await self._put_off(name, batch)
+            can_postpone = can_postpone and await self._postpone(name, batch)
+            nothing.cut = can_postpone or await self._put_aside(name, batch)
             if not nothing.cut or time.monotonic() >= self._until:
                 break
+        if not nothing.cut:
+            self._unfinished.discard(name)
         return nothing
 
     async def _try(self, name: str, count: int) -> ClaimedBatch | psycopg.Error:
@@ -193,19 +209,28 @@ class Careful:
                 raise
             return error
 
-    async def _put_off(self, name: str, error: psycopg.Error) -> bool:
-        """The first message that is due; False: there is none any more."""
-        parameters = {"destination": name, "held": bigints(self.held())}
+    async def _postpone(self, name: str, error: psycopg.Error) -> bool:
+        """The first message that is due; False: it cannot be, or there is none any more."""
+        values = {"destination": name, "held": bigints(self.held())}
         why = clean(f"it cannot be claimed: {error}")
         try:
-            rows = await self._db.fetch(POSTPONE, {**parameters, "error": why})
+            rows = await self._db.fetch(POSTPONE, {**values, "error": why})
         except psycopg.Error as refusal:
             if not is_about_rows(refusal):
                 raise
-            rows = await self._db.fetch(FIRST_DUE, parameters)
-            for (number,) in rows:
-                self._rows.put(number, time.monotonic())
+            return False
         for (number,) in rows:
+            self._tell(name, number, error)
+        return bool(rows)
+
+    async def _put_aside(self, name: str, error: psycopg.Error) -> bool:
+        """The first message that is due; False: there is none, or no room for it."""
+        held = self.held()
+        if len(held) >= MAX_ASIDE:
+            return False
+        rows = await self._db.fetch(FIRST_DUE, {"destination": name, "held": bigints(held)})
+        for (number,) in rows:
+            self._rows.put(number, time.monotonic())
             self._tell(name, number, error)
         return bool(rows)
 

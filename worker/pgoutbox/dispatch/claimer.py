@@ -155,7 +155,7 @@ class Claimer:
             scans.ordered_due = scans.ordered_due or name in batch.ordered
             if brought[name]:
                 scans.notified = False
-            elif self._look_further(scans, starts[name], answered):
+            elif batch.cut or self._look_further(scans, starts[name], answered):
                 again = True
             else:
                 scans.quiet_until = answered + QUIET_SECONDS
@@ -181,7 +181,7 @@ class Claimer:
                 owner=self._options.owner,
                 lease=self._options.lease,
                 slots=rooms,
-                starts=starts,
+                starts=self._careful.starts(starts),
                 held=self._careful.held(),
             )
         except DATABASE_ERRORS as error:
