@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -84,7 +85,11 @@ class WorkerProcess:
 
     def started(self) -> Self:
         """Start it and return once it is about to claim."""
-        self.start().wait_for("worker started")
+        try:
+            self.start().wait_for("worker started")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __enter__(self) -> Self:
@@ -205,7 +210,11 @@ def stubborn_package(folder: Path) -> Path:
 
 
 def free_port() -> int:
-    """A port that nobody listens on right now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
+    """A port that nobody listens on, below those that the system hands out meanwhile."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        try:
+            socket.create_server(("", port)).close()
+        except OSError:
+            continue
         return port
