@@ -137,10 +137,10 @@ async def claim(  # noqa: PLR0913 - the parameters of one statement
 ) -> ClaimedBatch:
     """Up to ``slots[destination]`` due messages each, leased for ``lease`` seconds. In id order.
 
-    ``starts`` says where to begin, by default at the front. The ids in ``held`` are left alone,
-    because they cannot be claimed. ``budget`` is the most bytes that they
-    may take in the table, except that each destination gets one message of any size. Never cancel
-    it: a claim that commits unseen leaves rows that nobody works on.
+    ``starts`` says where to begin, by default at the front; the ids in ``held`` are left alone.
+    ``budget`` is the most bytes that they may take in the table, except that each destination gets
+    one message of any size. Never cancel it: a claim that commits unseen leaves rows that nobody
+    works on.
     """
     begins = [(starts or {}).get(name, FRONT) for name in slots]
     *rows, (*_, found) = await db.fetch(
@@ -149,9 +149,7 @@ async def claim(  # noqa: PLR0913 - the parameters of one statement
             "destinations": list(slots),
             "slots": list(slots.values()),
             "recents": plain([start.recent for start in begins]),
-            "last_ats": plain(
-                [start.place.microseconds if start.place else None for start in begins]
-            ),
+            "last_ats": plain([start.place and start.place.microseconds for start in begins]),
             "last_ids": plain([start.place.id if start.place else 0 for start in begins]),
             "recent": timedelta(seconds=RECENT_SECONDS),
             "held": bigints(held),
