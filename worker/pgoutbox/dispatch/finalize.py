@@ -13,6 +13,7 @@ from psycopg.errors import LockNotAvailable, QueryCanceled
 
 from pgoutbox.dispatch.arrays import bigints, plain
 from pgoutbox.dispatch.finalize_statements import STATEMENTS
+from pgoutbox.dispatch.together import split, with_lanes
 from pgoutbox.events import Refused
 from pgoutbox.outcome import Bury, DeferUntil, Finish, Release, Retry
 
@@ -140,7 +141,7 @@ class _Parts:
             return await self._around_stuck(part, error)
         except DatabaseError as error:
             return await self._around_refused(part, error)
-        written, missing = _split(part, leases)
+        written, missing = split(part, leases)
         self._left += bool(written)  # So it is not all of them.
         if missing and self._retention != "keep":
             return Written.only(written=written) + await self._suppressed(missing)
@@ -152,7 +153,8 @@ class _Parts:
         return await self._db.fetch(STATEMENTS[self._retention], parameters(part, patience))
 
     async def _around_locked(self, part: Sequence[Settled], error: LockNotAvailable) -> Written:
-        locked, rest = _split(part, set(await self._db.fetch(LOCKED, _fences(part))))
+        leases = set(await self._db.fetch(LOCKED, _fences(part)))
+        locked, rest = split(part, with_lanes(part, leases))
         if not locked:
             if self._retention != "keep":
                 return await self._keeping(part, error)
@@ -208,8 +210,10 @@ class _Parts:
         return result
 
     async def _halves(self, part: Sequence[Settled]) -> Written:
+        # The back first: of a lane, what is given back before the failure in front of it.
         middle = len(part) // 2
-        return await self.write(part[:middle]) + await self.write(part[middle:])
+        back = await self.write(part[middle:])
+        return await self.write(part[:middle]) + back
 
     async def _try_without_rows(self) -> None:
         """Raise what fails for no row at all, and so is not the fault of one.
@@ -219,17 +223,6 @@ class _Parts:
         if not self._works_without_rows:
             await self._send([], PATIENCE)
             self._works_without_rows = True
-
-
-def _split(
-    part: Sequence[Settled], leases: set[tuple[int, int]]
-) -> tuple[list[Settled], list[Settled]]:
-    """Those with one of the leases, and the others."""
-    chosen: list[Settled] = []
-    others: list[Settled] = []
-    for settled in part:
-        (chosen if settled.message.lease in leases else others).append(settled)
-    return chosen, others
 
 
 def _why(error: DatabaseError) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.backoff import Backoff
 from pgoutbox.dispatch.finalize import PATIENCE, finalize
+from pgoutbox.dispatch.together import cut
 from pgoutbox.events import DatabaseFailed, Finalized
 
 if TYPE_CHECKING:
@@ -87,10 +88,10 @@ class Finalizer:
         while True:
             pause = self._again_at - time.monotonic() if self._again else None
             if pause is not None and pause <= 0:
-                batch, self._again = _cut(self._again, self._limit_again)
+                batch, self._again = cut(self._again, self._limit_again)
                 return batch, True
             if self._gathered:
-                batch, self._gathered = _cut(self._gathered, self._limit)
+                batch, self._gathered = cut(self._gathered, self._limit)
                 return batch, False
             self._work.clear()
             try:
@@ -180,19 +181,6 @@ class Finalizer:
             )
         if not (self._gathered or self._again):
             self._empty.set()
-
-
-def _cut(queue: list[Settled], limit: int) -> tuple[list[Settled], list[Settled]]:
-    """The first ``limit`` and the rest; a little more, rather than cutting through one lane."""
-    end = limit
-    while 0 < end < len(queue) and _lane(queue[end]) == _lane(queue[end - 1]) != (None, None):
-        end += 1
-    return queue[:end], queue[end:]
-
-
-def _lane(settled: Settled) -> tuple[str | None, str | None]:
-    message = settled.message
-    return (message.destination, message.ordering_key) if message.ordering_key else (None, None)
 
 
 def _waiting(written: Written) -> list[Settled]:
