@@ -88,7 +88,7 @@ CASES = {
         RECLAIM_HEADS,
         {LEASED, LANE, BY_ID},
         5,
-        {"destinations": ["lanes", "mail"], "lanes": [BATCH, BATCH]},
+        {"destinations": ["lanes", "mail"], "slots": [BATCH, BATCH]},
         batch=3 * LANES,
     ),
     "finalize": Case(FINALIZE, {BY_ID}, 25),

@@ -209,7 +209,9 @@ class Claimer:
         scans = self._scans[name]
         if scans.ordered_due or scans.lanes.walking:
             return True
-        return bool(scans.lanes.tries(self._in_flight.lanes(name), 1))
+        # Asked several times a turn, and the lanes in flight may be many.
+        hot = scans.lanes.hot
+        return bool(hot) and bool(scans.lanes.tries(self._in_flight.lanes(name), 1))
 
     async def _claim_lanes(self, name: str, slots: dict[str, int]) -> int:
         scans = self._scans[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pgoutbox.dispatch.arrays import bigints
 from pgoutbox.dispatch.claim import MAX_CLAIM_BYTES, ClaimedBatch, as_batch
@@ -90,7 +90,7 @@ RETURNING o.id, o.lease_version, o.attempts, o.reclaims, o.message_id, o.destina
 RECLAIM_HEADS = b"""
 WITH wanted AS MATERIALIZED (
     SELECT *
-      FROM unnest(%(destinations)s::text[], %(lanes)s::integer[], %(max_attempts)s::integer[])
+      FROM unnest(%(destinations)s::text[], %(slots)s::integer[], %(max_attempts)s::integer[])
            AS w (destination, lanes, max_attempts)
 ), expired AS MATERIALIZED (
     SELECT DISTINCT w.destination, w.lanes, w.max_attempts, late.ordering_key
@@ -218,20 +218,9 @@ async def reclaim(  # noqa: PLR0913 - the parameters of one statement
     worker may have results of its own that are still to be written. Leases that expired longer
     ago than ``since`` are not looked for. The rest is as for `claim`.
     """
-    rows = await db.fetch(
-        RECLAIM,
-        {
-            "destinations": list(slots),
-            "slots": [free for free, _ in slots.values()],
-            "max_attempts": [limit for _, limit in slots.values()],
-            "owner": owner,
-            "lease": timedelta(seconds=lease),
-            "suspect_allowed": suspect_allowed,
-            "held": bigints(held),
-            "since": since,
-            "budget": budget // max(len(slots), 1),
-        },
-    )
+    asked = _asked(slots, owner, lease, suspect_allowed=suspect_allowed, held=held)
+    bounds = {"since": since, "budget": budget // max(len(slots), 1)}
+    rows = await db.fetch(RECLAIM, asked | bounds)
     batch = as_batch(rows)
     batch.cut = bool(rows) and rows[0][-1]
     return batch
@@ -252,18 +241,26 @@ async def reclaim_heads(  # noqa: PLR0913 - the parameters of one statement
 
     Parameters as for `reclaim`; ``slots`` are lanes.
     """
-    rows = await db.fetch(
-        RECLAIM_HEADS,
-        {
-            "destinations": list(slots),
-            "lanes": [free for free, _ in slots.values()],
-            "max_attempts": [limit for _, limit in slots.values()],
-            "owner": owner,
-            "lease": timedelta(seconds=lease),
-            "suspect_allowed": suspect_allowed,
-            "held": bigints(held),
-            "since": since,
-            "budget": budget // max(len(slots), 1),
-        },
-    )
+    asked = _asked(slots, owner, lease, suspect_allowed=suspect_allowed, held=held)
+    bounds = {"since": since, "budget": budget // max(len(slots), 1)}
+    rows = await db.fetch(RECLAIM_HEADS, asked | bounds)
     return sorted(map(ClaimedMessage._make, rows))
+
+
+def _asked(
+    slots: Mapping[str, tuple[int, int]],
+    owner: str,
+    lease: float,
+    *,
+    suspect_allowed: bool,
+    held: Iterable[int],
+) -> dict[str, Any]:
+    return {
+        "destinations": list(slots),
+        "slots": [free for free, _ in slots.values()],
+        "max_attempts": [limit for _, limit in slots.values()],
+        "owner": owner,
+        "lease": timedelta(seconds=lease),
+        "suspect_allowed": suspect_allowed,
+        "held": bigints(held),
+    }
