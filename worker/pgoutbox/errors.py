@@ -61,6 +61,13 @@ class PermanentError(PublishError):
     """It will never work: the message goes to ``dead`` at once, for a person to look at."""
 
 
+class DestinationGone(PermanentError):  # noqa: N818
+    """As `PermanentError`, and the destination said that nothing is wanted there any more.
+
+    It is left alone for an hour, so that the messages behind this one do not end like it.
+    """
+
+
 class Defer(PublishError):  # noqa: N818
     """Not yet: try again after ``delay`` without spending an attempt."""
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from pgoutbox.wire.plain import PLAIN
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pgoutbox.errors import PublishError
     from pgoutbox.message import ClaimedMessage
+    from pgoutbox.wire.envelope import WireFormat
+    from pgoutbox.wire.template import Template
+
+
+def no_secrets() -> Sequence[str]:
+    """Of a destination that signs nothing."""
+    return ()
 
 
 class Publisher(Protocol):
@@ -57,6 +66,18 @@ class PublisherOptions:
     """Seconds after which the worker cancels a publish."""
     concurrency: int = 50
     """How many publishes the worker runs at once, at most."""
+    topic: Template | None = None
+    """Where in the broker messages go, if the settings say so: its topic, subject, routing key,
+    stream or queue."""
+    wire: WireFormat = PLAIN
+    """What messages look like there."""
+    signing_secrets: Callable[[], Sequence[str]] = no_secrets
+    """The secrets to sign with as they are now, the newest first; they may change at any time.
+
+    Raises OSError or ValueError where they cannot be read.
+    """
+    allowed_hosts: tuple[str, ...] = ()
+    """Hosts that a URL which depends on the message may lead to, besides public ones."""
 
 
 class PublisherFactory(Protocol):

@@ -1,0 +1,1 @@
+"""What a message looks like on the wire, the same for every broker. Pure."""
