@@ -9,7 +9,9 @@ import queue
 import threading
 from base64 import b64encode
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
+
+from pgoutbox.wire.json_text import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,30 +41,12 @@ def as_line(message: ClaimedMessage) -> bytes:
             "headers": message.headers,
         }
     ).encode("ascii")
-    text = _one_line_of_json(message)
+    text = json_text(message)
     if text is None:
         return b'%b, "payload_base64": "%b"}\n' % (head[:-1], b64encode(message.body))
-    return b'%b, "payload": %b}\n' % (head[:-1], text)
-
-
-def _one_line_of_json(message: ClaimedMessage) -> bytes | None:
-    """The payload as JSON without line breaks, or None where it is not JSON."""
-    media_type = message.content_type.partition(";")[0].strip().lower()
-    if media_type != "application/json" and not media_type.endswith("+json"):
-        return None
-    try:
-        # Numbers stay text: only the syntax is of interest, and a long one costs nothing.
-        json.loads(
-            message.body.decode(), parse_int=str, parse_float=str, parse_constant=_not_a_number
-        )
-    except (ValueError, RecursionError):
-        return None
     # In valid JSON a raw line break stands between tokens only, where a space is the same.
-    return message.body.replace(b"\r", b" ").replace(b"\n", b" ")
-
-
-def _not_a_number(name: str) -> NoReturn:
-    raise ValueError(name)
+    line = text.replace(b"\r", b" ").replace(b"\n", b" ")
+    return b'%b, "payload": %b}\n' % (head[:-1], line)
 
 
 class LineSink:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pgoutbox.wire.envelope import Envelope, WireFormat
+from pgoutbox.wire.headers import user_headers
 
 if TYPE_CHECKING:
     from pgoutbox.message import ClaimedMessage
@@ -24,12 +25,7 @@ def encode_plain(message: ClaimedMessage, /, *, prefix: str = "ce-") -> Envelope
     ]
     if message.ordering_key is not None:
         headers.append(("outbox-ordering-key", message.ordering_key))
-    if message.headers_json != "{}":
-        headers.extend(
-            (name, value)
-            for name, value in message.headers.items()
-            if not name.lower().startswith(OUR_PREFIX)
-        )
+    headers += user_headers(message, prefix=OUR_PREFIX)
     key = message.aggregate_id if message.ordering_key is None else message.ordering_key
     return Envelope(key, headers, message.content_type, message.body)
 
