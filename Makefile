@@ -36,6 +36,10 @@ demo: $(READY) ## Watch it work: a shop, a consumer, three workers and two death
 test: $(READY) ## Run the unit and postgres tests
 	$(BIN)/python -m pytest
 
+.PHONY: test-brokers
+test-brokers: $(READY) ## Run the tests of publishers against brokers: PGOUTBOX_TEST_<BROKER>_URL, else from wheels, else Docker
+	$(BIN)/python -m pytest -m broker
+
 .PHONY: check
 check: $(READY) ## Lint, types, import direction and generated docs; writes nothing
 	$(BIN)/ruff check
