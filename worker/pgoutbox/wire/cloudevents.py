@@ -71,7 +71,7 @@ def encode_structured(
 def header_value(text: str) -> str:
     """An attribute's value for headers of visible ASCII: percent-encoded UTF-8.
 
-    The bindings to HTTP and to NATS spell it like this.
+    The binding to HTTP spells it like this.
     """
     return quote(text, safe=_PLAIN_IN_HEADERS, errors="replace")
 
