@@ -66,6 +66,8 @@ class TcpProxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._server: asyncio.Server | None = None
+        self._seat: socket.socket | None = None
+        """Keeps the port for us while nobody listens."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -90,6 +92,14 @@ class TcpProxy:
     def accept(self) -> None:
         """Take new connections again."""
         self._accepting = True
+
+    def down(self) -> None:
+        """Be as if the server had died: all connections are reset, and nobody listens."""
+        self._wait(self._leave())
+
+    def up(self) -> None:
+        """Listen again, where it did before."""
+        self._wait(self._return())
 
     def freeze(self, *, newcomers: bool = True) -> None:
         """Let every connection hang: open, and silent. Without ``newcomers`` new ones work."""
@@ -153,9 +163,26 @@ class TcpProxy:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
+    async def _leave(self) -> None:
+        assert self._server is not None
+        if self._seat is None:
+            self._server.close()
+            self._seat = socket.socket()
+            self._seat.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._seat.bind(("127.0.0.1", self.port))
+        self._cut()
+
+    async def _return(self) -> None:
+        if self._seat is not None:
+            self._seat.close()
+            self._seat = None
+            await self._listen()
+
     async def _stop(self) -> None:
         assert self._server is not None
         self._server.close()
+        if self._seat is not None:
+            self._seat.close()
         await asyncio.sleep(0.05)  # whoever was just let in
         links = list(self._links)
         self._cut()
