@@ -14,6 +14,7 @@ from pgoutbox.wire.headers import header, user_headers
 from pgoutbox.wire.json_text import json_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from pgoutbox.message import ClaimedMessage
@@ -41,10 +42,10 @@ def encode_binary(
     Their values are what they are: a broker whose headers hold less than any text encodes them as
     its binding of the protocol says, see `header_value`.
     """
-    headers = [
-        (prefix + name, value) for name, value in _attributes(message, source=source).items()
-    ]
-    headers += user_headers(message, prefix=prefix.lower())
+    given = message.headers
+    attributes = _attributes(message, given, source=source)
+    headers = [(prefix + name, value) for name, value in attributes.items()]
+    headers += user_headers(given, prefix=prefix.lower())
     return Envelope(_key(message), headers, _text(message.content_type), message.body)
 
 
@@ -56,7 +57,8 @@ def encode_structured(
     A JSON payload stands under ``data`` exactly as the producer wrote it, any other payload in
     base64 under ``data_base64``.
     """
-    attributes = _attributes(message, source=source)
+    given = message.headers
+    attributes = _attributes(message, given, source=source)
     attributes["datacontenttype"] = _text(message.content_type)
     head = json.dumps(attributes).encode("ascii")[:-1]
     data = json_text(message)
@@ -64,7 +66,7 @@ def encode_structured(
         body = b'%b, "data_base64": "%b"}' % (head, b64encode(message.body))
     else:
         body = b'%b, "data": %b}' % (head, data)
-    headers = user_headers(message, prefix=prefix.lower())
+    headers = user_headers(given, prefix=prefix.lower())
     return Envelope(_key(message), headers, STRUCTURED_TYPE, body)
 
 
@@ -76,7 +78,9 @@ def header_value(text: str) -> str:
     return quote(text, safe=_PLAIN_IN_HEADERS, errors="replace")
 
 
-def _attributes(message: ClaimedMessage, *, source: str) -> dict[str, str]:
+def _attributes(
+    message: ClaimedMessage, headers: Mapping[str, str], *, source: str
+) -> dict[str, str]:
     """All but ``datacontenttype``, which has a place of its own in a binary event."""
     attributes = {
         "specversion": "1.0",
@@ -89,9 +93,9 @@ def _attributes(message: ClaimedMessage, *, source: str) -> dict[str, str]:
         "partitionkey": _text(_key(message)),
     }
     # The extension for tracing has no state without a parent.
-    if parent := header(message, "traceparent"):
+    if parent := header(headers, "traceparent"):
         attributes["traceparent"] = _text(parent)
-        if state := header(message, "tracestate"):
+        if state := header(headers, "tracestate"):
             attributes["tracestate"] = _text(state)
     return attributes
 

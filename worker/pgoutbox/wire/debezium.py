@@ -16,7 +16,7 @@ _OURS = frozenset({"id", "eventtype"})
 def encode_debezium(message: ClaimedMessage, /, *, prefix: str = "ce-") -> Envelope:  # noqa: ARG001 - no CloudEvent
     """The payload's bytes; the key is the aggregate's id, whatever the ordering key is."""
     headers = [("id", str(message.message_id)), ("eventType", message.event_type)]
-    headers += user_headers(message, taken=_OURS)
+    headers += user_headers(message.headers, taken=_OURS)
     return Envelope(message.aggregate_id, headers, message.content_type, message.body)
 
 

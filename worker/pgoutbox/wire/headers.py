@@ -8,9 +8,7 @@ from urllib.parse import quote
 from pgoutbox.message import HEADER_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from pgoutbox.message import ClaimedMessage
+    from collections.abc import Collection, Mapping
 
 # What a token may hold besides letters, digits and what `quote` leaves alone anyway. Not the
 # percent sign, so that a consumer can decode.
@@ -19,19 +17,17 @@ CONTENT_TYPE = "content-type"
 
 
 def user_headers(
-    message: ClaimedMessage, *, taken: Collection[str] = (), prefix: str = ""
+    headers: Mapping[str, str], *, taken: Collection[str] = (), prefix: str = ""
 ) -> list[tuple[str, str]]:
-    """The message's headers, except for those that would pass for the format's.
+    """The headers of a message, except for those that would pass for the format's.
 
     These are the names in ``taken`` and the names that begin with ``prefix``, both given in lower
     case and compared without their case, and ``content-type``, which has a place of its own.
     Plain SQL can store any name: one that is no token is percent-encoded, so that every broker can
     carry it, and one without a character is left out.
     """
-    if message.headers_json == "{}":
-        return []
     kept = []
-    for name, value in message.headers.items():
+    for name, value in headers.items():
         lower = name.lower()
         if lower == CONTENT_TYPE or lower in taken or (prefix and lower.startswith(prefix)):
             continue
@@ -42,11 +38,9 @@ def user_headers(
     return kept
 
 
-def header(message: ClaimedMessage, name: str) -> str:
+def header(headers: Mapping[str, str], name: str) -> str:
     """The value of one header, whose name is given in lower case; empty where there is none."""
-    if message.headers_json == "{}":
-        return ""
-    for found, value in message.headers.items():
+    for found, value in headers.items():
         if found.lower() == name:
             return value
     return ""
