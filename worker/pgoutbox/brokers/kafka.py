@@ -1,0 +1,141 @@
+"""``kafka://``: one record per message, by librdkafka's idempotent producer."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from pgoutbox.brokers.kafka_client import NO_WORD, Client
+from pgoutbox.brokers.kafka_errors import REFUSED_TOGETHER, RefusedTogether, buffer_full
+from pgoutbox.brokers.kafka_renewal import RenewedClient
+from pgoutbox.brokers.kafka_url import ALONE, TOPIC_NAME, read_url, refused
+from pgoutbox.errors import PermanentError, PublishError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pgoutbox.brokers.kafka_client import Batch
+    from pgoutbox.brokers.kafka_url import KafkaUrl
+    from pgoutbox.message import ClaimedMessage
+    from pgoutbox.publisher import PublisherOptions
+
+CE_PREFIX = "ce_"
+"""How CloudEvents' binding to Kafka begins the names of headers."""
+ROOM = 0.01
+"""Seconds until a full buffer is tried again."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
+
+
+async def open_kafka(url: str, /, *, options: PublisherOptions) -> KafkaPublisher:
+    """Open ``kafka://[user:password@]host:port[,host:port]/[topic template]?property=value``.
+
+    Properties are librdkafka's. It connects in the background.
+    """
+    target = read_url(url, options)
+    try:
+        return KafkaPublisher(target, options)
+    except (KafkaException, TypeError, ValueError) as error:
+        raise refused(error, target.given, options.destination) from None
+
+
+class KafkaPublisher:
+    """Hands batches to the client, and answers each message by its own delivery report."""
+
+    def __init__(self, target: KafkaUrl, options: PublisherOptions) -> None:
+        self._target = target
+        self._encode = options.wire.encode
+        # The client may take half of the publish timeout, and a second to notice.
+        self._patience = options.publish_timeout / 4
+        self._client = RenewedClient(partial(Client, target.config, target.where))
+        self._alone: RenewedClient | None = None
+        """Sends each record in a request of its own."""
+
+    async def publish_batch(
+        self, messages: Sequence[ClaimedMessage]
+    ) -> Sequence[PublishError | None]:
+        """Send them all; each has an answer of its own."""
+        if not messages:
+            return []
+        loop = asyncio.get_running_loop()
+        latest = loop.time() + self._patience
+        answers = await self._send(self._client.get(), messages)
+        if not any(answers):
+            return answers
+        together = [i for i, answer in enumerate(answers) if isinstance(answer, RefusedTogether)]
+        if together and loop.time() < latest:
+            again = await self._send_alone([messages[i] for i in together])
+            for i, answer in zip(together, again, strict=True):
+                answers[i] = answer
+        return answers
+
+    async def close(self) -> None:
+        """Drop what was not sent. It takes two seconds at most."""
+        clients = [self._client] if self._alone is None else [self._client, self._alone]
+        await asyncio.gather(*(client.close() for client in clients))
+
+    async def _send(
+        self, client: Client, messages: Sequence[ClaimedMessage]
+    ) -> list[PublishError | None]:
+        batch = client.begin(len(messages))
+        begun = 0
+        try:
+            for index, message in enumerate(messages):
+                begun = index
+                if not self._hand_over(client, batch, index, message):
+                    await self._wait_for_room(client, batch, index, message)
+            begun = len(messages)
+        finally:
+            # Cancelled half-way. What was handed over is sent, or its time ends before ours.
+            for index in range(begun, len(messages)):
+                batch.refuse(index, NO_WORD)
+        await batch.done
+        return batch.answers
+
+    async def _wait_for_room(
+        self, client: Client, batch: Batch, index: int, message: ClaimedMessage
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(ROOM)
+            if self._hand_over(client, batch, index, message):
+                return
+            if loop.time() > batch.began + self._patience:
+                batch.refuse(index, buffer_full(self._topic_of(message)))
+                return
+
+    def _hand_over(self, client: Client, batch: Batch, index: int, message: ClaimedMessage) -> bool:
+        """False where there is no room in the client's buffer."""
+        try:
+            topic = self._topic_of(message)
+        except PermanentError as error:
+            batch.refuse(index, error)
+            return True
+        envelope = self._encode(message, prefix=CE_PREFIX)
+        when = (message.created_at - EPOCH) // MILLISECOND
+        return client.produce(batch, index, topic, envelope, when)
+
+    def _topic_of(self, message: ClaimedMessage) -> str:
+        topic = self._target.topic.render(message)
+        if TOPIC_NAME.fullmatch(topic) is None:
+            raise PermanentError(
+                f"the topic {topic[:80]!r} is no name that Kafka takes: ASCII letters, digits,"
+                " dots, underscores and hyphens, at most 249"
+            )
+        return topic
+
+    async def _send_alone(
+        self, messages: Sequence[ClaimedMessage]
+    ) -> Sequence[PublishError | None]:
+        """What was refused together with others, each in a request of its own."""
+        try:
+            if self._alone is None:
+                config = self._target.config | ALONE
+                self._alone = RenewedClient(partial(Client, config, self._target.where, alone=True))
+            return await self._send(self._alone.get(), messages)
+        except (KafkaException, PublishError):
+            return [RefusedTogether(REFUSED_TOGETHER)] * len(messages)
