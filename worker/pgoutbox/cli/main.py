@@ -29,6 +29,7 @@ COMMANDS = {
     "status": Entry("pgoutbox.cli.status", "Show backlog, ages and workers."),
     "enqueue": Entry("pgoutbox.cli.enqueue", "Put messages into the outbox by hand."),
     "dead": Entry("pgoutbox.cli.dead", "Skip or requeue a dead message."),
+    "destinations": Entry("pgoutbox.cli.destinations", "List destinations, or try one."),
     "exporter": Entry("pgoutbox.cli.exporter", "Export what the table holds, for Prometheus."),
     "demo": Entry("pgoutbox.cli.demo", "Watch everything work on a throw-away server."),
     "bench": Entry("pgoutbox.cli.bench", "Measure how fast it goes, on a throw-away server."),

@@ -36,10 +36,15 @@ def show(status: Status) -> None:
     """Print it."""
     found = status.statistics
     tables = [_backlog(found), _attempts(status.attempts or {}), _workers(found)]
-    draw = _draw if sys.stdout.isatty() else _write
-    draw([table for table in tables if table.rows])
+    print_tables([table for table in tables if table.rows])
     for sentence in sentences(status):
         say(sentence)
+
+
+def print_tables(tables: Iterable[Table]) -> None:
+    """Lines around the cells on a terminal only."""
+    draw = _draw if sys.stdout.isatty() else _write
+    draw(tables)
 
 
 def sentences(status: Status) -> list[str]:

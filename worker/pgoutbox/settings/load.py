@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # Stand in for required values that are missing or wrong, so that the rest can be checked.
 PLACEHOLDER_DSN = "host=localhost"
 PLACEHOLDER_URL = "noop://"
+DSNS = frozenset(variable((key + file,)) for key in ("dsn", "listen_dsn") for file in ("", "_file"))
 
 
 def load_settings(
@@ -39,19 +40,23 @@ def load_settings(
     overrides: Mapping[str, object] | None = None,
     need_destination: bool = False,
     publishes: bool = True,
+    need_database: bool = True,
 ) -> Settings:
     """The settings from the environment and the file that ``PGOUTBOX_CONFIG`` names.
 
     ``to`` is the URL of the destination ``default``. ``overrides`` is a tree of its own, as in
     ``{"http": {"port": 0}}``, and wins over everything. A worker says ``need_destination``. Where
     nothing ``publishes``, a destination may be without its URL, which a worker may get as ``to``;
-    it is left out then, once the rest of it was checked.
+    it is left out then, once the rest of it was checked. Who does not ``need_database`` is told
+    nothing about the DSNs, missing or wrong, and must not use them.
     Raises `SettingsError` with everything that is wrong.
     """
     explicit: Tree = dict(overrides or {})
     if to is not None:
         explicit = merge(explicit, {"destinations": {"default": {"url": to}}})
     tree, where, problems = _gather(environ, explicit)
+    if not need_database:
+        tree.setdefault("dsn", PLACEHOLDER_DSN)
     nowhere = set() if publishes else _without_url(tree)
     for name in nowhere:
         tree = merge(tree, {"destinations": {name: {"url": PLACEHOLDER_URL}}})
@@ -61,6 +66,8 @@ def load_settings(
         problems += _cross_problems(settings, environ, skip=_names(problems))
         if need_destination and not settings.destinations and not problems:
             problems.append(no_destination())
+    if not need_database:
+        problems = [problem for problem in problems if problem.field not in DSNS]
     if problems or settings is None:
         raise SettingsError([_located(problem, where) for problem in problems])
     kept = {name: one for name, one in settings.destinations.items() if name not in nowhere}
@@ -70,7 +77,11 @@ def load_settings(
 def _without_url(tree: Tree) -> set[str]:
     destinations = tree.get("destinations")
     named = destinations.items() if isinstance(destinations, dict) else ()
-    return {name for name, given in named if isinstance(given, dict) and "url" not in given}
+    return {
+        name
+        for name, given in named
+        if isinstance(given, dict) and not {"url", "url_file"} & given.keys()
+    }
 
 
 def _gather(
