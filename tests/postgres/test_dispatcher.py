@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import datetime as dt
 from collections import Counter
 from contextlib import AsyncExitStack
@@ -8,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
+from pgoutbox.destinations.breaker import Breaker, BreakerLimits
 from pgoutbox.errors import Defer, RetryableError
 from pgoutbox.events import Claimed, Finalized, WorkerStarted
 from pgoutbox.outcome import Retry
 from tests.support.dispatching import (
+    AT_ONCE,
     Scripted,
     ScriptedBatch,
     claimed,
@@ -234,7 +237,20 @@ async def test_retries_that_fail_for_ever_end_dead_and_leave_the_worker_in_peace
 ) -> None:
     fill(conn, 50)
     publisher = Scripted(raising(lambda: RetryableError("busy")))
-    async with dispatching(dsn, to(publisher)) as running:
+    patient = Breaker(BreakerLimits(failures=1000))
+    async with dispatching(dsn, to(publisher, breaker=patient)) as running:
         await running.events.finished(150)
     assert statuses(conn) == {"dead": 50}
     assert len(publisher.begun) == 150
+
+
+async def test_messages_that_fail_with_their_destination_for_too_long_spend_their_attempts(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    fill(conn, 20)
+    publisher = Scripted(raising(lambda: RetryableError("busy")))
+    quick = Breaker(BreakerLimits(failures=5, pause=0.002, max_pause=0.004))
+    impatient = dataclasses.replace(AT_ONCE, defer_max_age=0.001)
+    async with dispatching(dsn, to(publisher, policy=impatient, breaker=quick)) as running:
+        await running.events.finished(60)
+    assert statuses(conn) == {"dead": 20}

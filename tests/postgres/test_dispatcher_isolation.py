@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pgoutbox.destinations.breaker import OPEN_AFTER, Breaker
+from pgoutbox.destinations.breaker import Breaker, BreakerLimits
 from pgoutbox.dispatch import retry
 from pgoutbox.errors import DestinationUnavailable
 from pgoutbox.outcome import RetryableFailure, Unavailable
@@ -39,7 +39,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def quick() -> Breaker:
     """Tries a closed destination again every few milliseconds."""
-    return Breaker(_pause=0.01)
+    return Breaker(BreakerLimits(pause=0.01, max_pause=0.02))
 
 
 def of(events: Events, destination: str) -> list[Settled]:
@@ -90,7 +90,9 @@ async def test_a_publish_that_hangs_ends_at_its_timeout_and_spends_its_attempts(
     async with dispatching(dsn, to(publisher, publish_timeout=0.05)) as running:
         written = await running.events.finished(3)
     assert [settled.message.attempts for settled in written] == [1, 2, 3]
-    assert {settled.outcome for settled in written} == {RetryableFailure("no answer within 0.05 s")}
+    assert {settled.outcome for settled in written} == {
+        RetryableFailure("no answer within 0.05 s", timed_out=True)
+    }
     assert row(conn, number)["status"] == "dead"
     assert publisher.running == 0
 
@@ -152,9 +154,9 @@ async def test_a_lone_message_to_a_dead_destination_waits_for_ever_and_is_never_
 ) -> None:
     number = insert(conn)
     publisher = Scripted(raising(lambda: DestinationUnavailable("refused")))
-    breaker = Breaker(_pause=0.0)
+    breaker = Breaker(BreakerLimits(pause=0.0))
     async with dispatching(dsn, to(publisher, breaker=breaker)) as running:
-        written = await running.events.finished(OPEN_AFTER + AT_ONCE.max_attempts + 2)
+        written = await running.events.finished(BreakerLimits().failures + AT_ONCE.max_attempts + 2)
     assert {settled.outcome for settled in written} == {
         Unavailable("refused", works_for_others=False)
     }

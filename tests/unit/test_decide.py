@@ -119,6 +119,19 @@ def test_the_policy_for_dead_heads_changes_nothing_for_what_is_not_buried(
     assert decide(outcome, a_message(attempts=attempts), skip, JITTER) == expected
 
 
+def test_a_message_that_fails_with_all_others_keeps_its_attempts_for_a_day() -> None:
+    outage = RetryableFailure("x", works_for_others=False)
+    assert decide(outage, a_message(attempts=AT, age=YOUNG), POLICY, JITTER) == Release(16.0, "x")
+    assert decide(outage, a_message(attempts=AT, age=OLD), POLICY, JITTER) == GAVE_UP
+    assert decide(outage, a_message(attempts=BELOW, age=OLD), POLICY, JITTER) == Retry(2.0, "x")
+
+
+def test_a_message_that_fails_with_all_others_waits_for_as_long_as_was_asked() -> None:
+    outage = RetryableFailure("x", 60.0, works_for_others=False)
+    message = a_message(attempts=BELOW, age=YOUNG)
+    assert decide(outage, message, POLICY, JITTER) == Release(62.0, "x")
+
+
 def test_the_tables_above_leave_no_outcome_out() -> None:
     tried = {type(entry[0]) for entry in (*WHATEVER_THE_AGE, *WHATEVER_THE_ATTEMPTS)}
     assert tried == set(typing.get_args(Outcome))

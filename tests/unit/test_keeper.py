@@ -247,7 +247,7 @@ async def test_a_publish_ends_at_its_timeout_and_is_worth_a_retry(kept: Kept) ->
         kept.clock.now += 0.2
         await kept.rounds()
         assert cancelled(flight)
-    assert flight.verdict == RetryableFailure("no answer within 10 s")
+    assert flight.verdict == RetryableFailure("no answer within 10 s", timed_out=True)
 
 
 async def test_a_publish_is_cancelled_before_a_lease_that_could_not_be_confirmed_ends(

@@ -75,7 +75,7 @@ async def test_an_unknown_scheme_is_answered_with_the_known_ones(
 @pytest.mark.parametrize("url", ["", "stdout", "://x", "hunter2:/x", "1x://", "/etc/passwd"])
 async def test_a_url_without_a_scheme_is_not_repeated(url: str) -> None:
     problem = await refused(url)
-    assert problem.startswith("the URL has no scheme; write one of http://, https://,")
+    assert problem.startswith("the URL has no scheme; write one of amqp://, amqps://,")
     assert "hunter2" not in problem
 
 

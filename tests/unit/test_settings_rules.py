@@ -99,7 +99,10 @@ def test_settings_at_the_edge_are_accepted(environ: dict[str, str]) -> None:
 def test_a_url_without_a_publisher_is_refused_and_not_shown(url: str) -> None:
     problem = one({}, to=url)
     assert problem.field == "PGOUTBOX_DESTINATIONS__DEFAULT__URL"
-    assert problem.advice == "There are http://, https://, jsonl://, noop://, stdout://."
+    assert problem.advice == (
+        "There are amqp://, amqps://, http://, https://, jsonl://, kafka://, nats://, noop://,"
+        " pubsub://, redis://, rediss://, sns://, sqs://, stdout://."
+    )
     assert url not in str(problem)
 
 

@@ -154,6 +154,19 @@ class DestinationStopped:
 
 
 @dataclass(frozen=True, slots=True)
+class BreakerChanged:
+    """``open``: the destination fails for all and is left alone for a while. ``closed``: it works.
+
+    Told once for a whole outage, whatever is tried meanwhile.
+    """
+
+    destination: str
+    state: Literal["open", "closed"]
+    error: str
+    """What the last message met with; empty when it closes."""
+
+
+@dataclass(frozen=True, slots=True)
 class DrainStarted:
     """No further claim. ``reason`` is the signal's name, or what went wrong."""
 
@@ -187,6 +200,7 @@ Event = (
     | DatabaseRecovered
     | PublisherFailed
     | DestinationStopped
+    | BreakerChanged
     | DrainStarted
     | DrainEnded
 )

@@ -20,13 +20,18 @@ class RetryableFailure:
 
     error: str
     retry_after: float | None = None
+    works_for_others: bool = True
+    """False: the destination fails for all, so that this message is not to pay for it."""
+    timed_out: bool = False
+    """The worker cancelled the publish, since there was no answer within the publish timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class PermanentFailure:
-    """It will never work."""
+    """It will never work. ``gone``: nor will any other, as the destination says."""
 
     error: str
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

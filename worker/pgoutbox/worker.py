@@ -16,7 +16,9 @@ import psycopg
 from pgoutbox.database.conninfo import DatabaseOptions, conninfo
 from pgoutbox.database.migrate import verify
 from pgoutbox.database.pool import DATABASE_ERRORS, Database
+from pgoutbox.destinations.breaker import Breaker, BreakerLimits
 from pgoutbox.destinations.destination import Destination, RetryPolicy
+from pgoutbox.destinations.rate import Rate
 from pgoutbox.destinations.registry import open_publisher
 from pgoutbox.dispatch.backoff import Backoff
 from pgoutbox.dispatch.drain import DrainTimes
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
 
     from pgoutbox.events import Event, Observer
     from pgoutbox.publisher import BatchPublisher, Publisher, PublisherOptions
-    from pgoutbox.settings.model import Destination as DestinationSettings, Settings
+    from pgoutbox.settings.destination import Destination as DestinationSettings
+    from pgoutbox.settings.model import Settings
 
 T = TypeVar("T")
 
@@ -164,6 +167,14 @@ class Worker:
             publisher=publisher,
             concurrency=chosen.concurrency,
             publish_timeout=chosen.publish_timeout,
+            rate=None if chosen.rate is None else Rate(chosen.rate),
+            breaker=Breaker(
+                BreakerLimits(
+                    failures=chosen.breaker.failures,
+                    pause=chosen.breaker.pause,
+                    max_pause=chosen.breaker.max_pause,
+                )
+            ),
             policy=RetryPolicy(
                 base=chosen.retry.base,
                 cap=chosen.retry.cap,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pgoutbox.destinations.breaker import Breaker
 
 if TYPE_CHECKING:
+    from pgoutbox.destinations.rate import Rate
     from pgoutbox.publisher import BatchPublisher, Publisher
 
 
@@ -33,5 +34,26 @@ class Destination:
     publish_timeout: float = 10.0
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     breaker: Breaker = field(default_factory=Breaker)
+    rate: Rate | None = None
+    """Of this worker; None where there is no limit."""
     stopped: bool = False
     """After a bug in the publisher: nothing more is claimed for it."""
+
+    def allowance(self, publishing: int, hung: int, now: float) -> int:
+        """How many more messages may begin while so many are under way, ``hung`` for good."""
+        free = self.breaker.allowance(self.concurrency - publishing, publishing - hung, now)
+        return free if self.rate is None else min(free, self.rate.available(now))
+
+    def opens_in(self, now: float) -> float:
+        """Seconds until more may begin than now; 0 where no time is waited for."""
+        paused = self.breaker.half_opens_in(now)
+        return max(paused, 0.0 if self.rate is None else self.rate.next_in(now))
+
+    def within_rate(self, now: float) -> bool:
+        """Whether one more may begin now, as far as the rate limit goes."""
+        return self.rate is None or self.rate.allows(now)
+
+    def began(self, count: int, now: float) -> None:
+        """So many publishes began."""
+        if self.rate is not None:
+            self.rate.spend(count, now)

@@ -41,7 +41,13 @@ def decide(  # noqa: C901, PLR0911 - one case per outcome, and nothing but cases
     match outcome:
         case Published():
             return Finish()
+        case RetryableFailure(error, retry_after, works_for_others=False) if (
+            message.age < policy.defer_max_age
+        ):
+            delay = unavailable_delay(message.attempts, policy, jitter, retry_after)
+            return Release(delay, error)
         case RetryableFailure(error, retry_after):
+            # After that long it may as well be the messages, all of them.
             return _retry_or_bury(error, message, policy, jitter, retry_after)
         case PermanentFailure(error):
             return _bury(error, policy)

@@ -9,18 +9,11 @@ from typing import TYPE_CHECKING, cast
 
 from pgoutbox.dispatch.decide import decide
 from pgoutbox.dispatch.flight import Run
+from pgoutbox.dispatch.judge import Judge
 from pgoutbox.dispatch.publish import Unclassified, describe, publish, publish_batch
 from pgoutbox.dispatch.scan import RunLength
 from pgoutbox.events import PublisherFailed, Settled
-from pgoutbox.outcome import (
-    Deferred,
-    Finish,
-    PermanentFailure,
-    Published,
-    RetryableFailure,
-    Unavailable,
-    Unstarted,
-)
+from pgoutbox.outcome import Finish, Published, RetryableFailure, Unstarted
 from pgoutbox.publisher import BatchPublisher
 
 if TYPE_CHECKING:
@@ -58,6 +51,7 @@ class Deliverer:
         """Called for a bug in a publisher; True: take it for a retryable failure."""
         self.margin = 0.0
         """Nothing is begun so many seconds before its lease ends."""
+        self._judges = {name: Judge(one, emit) for name, one in destinations.items()}
         self.run_lengths = {name: RunLength() for name in destinations}
         """How many messages of one lane are worth claiming together."""
         # Asked once: looking a protocol up costs more than the rest of a delivery.
@@ -118,6 +112,7 @@ class Deliverer:
             self._deliver(flights, destination), name=destination.name
         )
         self.in_flight.depart(flights, task)
+        destination.began(len(flights), time.monotonic())
         task.add_done_callback(self._ended)
 
     def _step(self, runs: Iterable[Run]) -> None:
@@ -145,11 +140,13 @@ class Deliverer:
         """Its run, if the message was taken and nothing else speaks against the next one."""
         if flight.run is None:
             return None
-        stopped = self.destinations[flight.message.destination].stopped
-        lasted = time.monotonic() - flight.run.began
+        destination = self.destinations[flight.message.destination]
+        now = time.monotonic()
+        lasted = now - flight.run.began
         if (
             flight.finished
-            and not stopped
+            and not destination.stopped
+            and destination.within_rate(now)
             and lasted < LONGEST_RUN
             and self._in_time(flight.run.waiting)
         ):
@@ -206,30 +203,27 @@ class Deliverer:
     ) -> None:
         match outcome:
             case Published():
-                destination.breaker.reached()
+                self._settle(flight, self._judges[destination.name].judge(flight.message, outcome))
             case _ if flight.verdict is not None:
                 # Cancelled by us, so an error is no news about the destination; success is.
-                self._settle(flight, flight.verdict)
-                return
+                self._settle_verdict(flight, flight.verdict)
             case Unclassified():
                 self._bug([flight], outcome, outcome.__cause__ or outcome)
-                return
-            case PermanentFailure() | Deferred():
-                destination.breaker.reached()
-            case Unavailable(error):
-                works = destination.breaker.unreached(flight.message.id, time.monotonic())
-                outcome = Unavailable(error, works_for_others=works)
             case _:
-                # A timeout or a 5xx proves neither that it is there nor that it is not.
-                pass
-        self._settle(flight, outcome)
+                self._settle(flight, self._judges[destination.name].judge(flight.message, outcome))
+
+    def _settle_verdict(self, flight: Flight, verdict: Outcome) -> None:
+        if isinstance(verdict, RetryableFailure) and verdict.timed_out:
+            # Of why we cancel, this alone is the destination's doing.
+            verdict = self._judges[flight.message.destination].judge(flight.message, verdict)
+        self._settle(flight, verdict)
 
     def _cancelled(self, flights: Sequence[Flight]) -> None:
         for flight in flights:
             if flight.verdict is None:
                 self.in_flight.release([flight.message])
             else:
-                self._settle(flight, flight.verdict)
+                self._settle_verdict(flight, flight.verdict)
 
     def _bug(self, flights: Sequence[Flight], error: Unclassified, cause: BaseException) -> None:
         if not flights:

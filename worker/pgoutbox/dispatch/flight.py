@@ -276,11 +276,7 @@ class InFlight:
     def wants(self, destinations: Mapping[str, Destination], now: float) -> dict[str, int]:
         """How many messages each destination could start if the worker held none."""
         return {
-            name: destination.breaker.allowance(
-                destination.concurrency - self._publishing[name],
-                self._publishing[name] - self._hung[name],
-                now,
-            )
+            name: destination.allowance(self._publishing[name], self._hung[name], now)
             for name, destination in destinations.items()
             if not destination.stopped
         }

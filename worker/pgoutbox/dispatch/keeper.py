@@ -108,7 +108,7 @@ class Keeper:
         if seconds > limit + HUNG_AFTER:
             self._give_up(flights, destination, limit + HUNG_AFTER)
         elif seconds > limit and flights[0].verdict is None:
-            flights[0].cancel(RetryableFailure(f"no answer within {limit:g} s"))
+            flights[0].cancel(RetryableFailure(f"no answer within {limit:g} s", timed_out=True))
 
     def _fence(self, now: float) -> None:
         unconfirmed = [

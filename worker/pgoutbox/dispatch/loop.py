@@ -191,9 +191,9 @@ class Dispatcher:
         self._wakeup.nudge()
 
     async def _room(self) -> None:
-        """Wait for a free slot, or for the moment when a closed destination may be tried again."""
+        """Wait for a free slot, or for the moment when a destination may be given more."""
         now = time.monotonic()
-        pauses = [d.breaker.half_opens_in(now) for d in self.destinations.values()]
+        pauses = [destination.opens_in(now) for destination in self.destinations.values()]
         reopens = min((pause for pause in pauses if pause > 0), default=None)
         try:
             async with asyncio.timeout(reopens):

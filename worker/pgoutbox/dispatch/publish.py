@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pgoutbox.errors import (
     Defer,
+    DestinationGone,
     DestinationUnavailable,
     PermanentError,
     PgOutboxError,
@@ -111,7 +112,7 @@ def observed(error: object) -> Outcome:
         case RetryableError():
             return RetryableFailure(describe(error), error.retry_after)
         case PermanentError():
-            return PermanentFailure(describe(error))
+            return PermanentFailure(describe(error), gone=isinstance(error, DestinationGone))
         case Defer():
             return Deferred(error.delay.total_seconds(), str(error))
         case DestinationUnavailable():

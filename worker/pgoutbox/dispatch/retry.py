@@ -38,9 +38,11 @@ def retry_delay(
     return min(max(retry_after, 0.0), MAX_RETRY_AFTER) + backoff
 
 
-def unavailable_delay(attempts: int, policy: RetryPolicy, jitter: float) -> float:
-    """The backoff, but never so short that a dead destination is tried in a tight loop."""
-    return max(MIN_UNAVAILABLE_DELAY, full_jitter(attempts, policy, jitter))
+def unavailable_delay(
+    attempts: int, policy: RetryPolicy, jitter: float, retry_after: float | None = None
+) -> float:
+    """As `retry_delay`, but never so short that a dead destination is tried in a tight loop."""
+    return max(MIN_UNAVAILABLE_DELAY, retry_delay(attempts, policy, jitter, retry_after))
 
 
 def defer_delay(delay: float, policy: RetryPolicy) -> float:

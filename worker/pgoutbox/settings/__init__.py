@@ -1,17 +1,15 @@
 """What a worker is told: read once, checked as a whole, frozen."""
 
 from pgoutbox.problem import Problem
+from pgoutbox.settings.destination import Destination, Retry
 from pgoutbox.settings.load import load_settings
 from pgoutbox.settings.model import (
     Database,
-    Destination,
     Drain,
     Lease,
     Retention,
-    Retry,
     Settings,
     Wakeup,
-    read_secret,
 )
 from pgoutbox.settings.problems import SettingsError, unusable
 from pgoutbox.settings.rules import warnings
@@ -28,7 +26,6 @@ __all__ = [
     "SettingsError",
     "Wakeup",
     "load_settings",
-    "read_secret",
     "unusable",
     "warnings",
 ]

@@ -8,27 +8,16 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from pathlib import Path  # noqa: TC003 - as above
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from pgoutbox.destinations.registry import scheme_of
 from pgoutbox.dispatch.drain import DrainTimes
-from pgoutbox.publisher import PublisherOptions
-
-Seconds = Annotated[float, Field(gt=0)]
-
-# What these take is cheap and local, so nothing is gained by fewer at once.
-UNLIMITED_SCHEMES = frozenset({"stdout", "jsonl", "noop"})
+from pgoutbox.settings.destination import Destination, with_defaults
+from pgoutbox.settings.section import Seconds, Section, read_secret
 
 DRAIN = DrainTimes()
-
-
-class Section(BaseModel):
-    """A group of settings: one level of the tree."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Wakeup(Section):
@@ -138,56 +127,6 @@ class Retention(Section):
     )
 
 
-class Retry(Section):
-    """The backoff after a failure: a random time up to ``min(cap, base * 2 ** attempts)``."""
-
-    base: Seconds = Field(
-        default=1.0,
-        description="Seconds that the backoff begins with; it doubles with each attempt.",
-    )
-    cap: Seconds = Field(default=300.0, description="Seconds that the backoff never exceeds.")
-
-
-class Destination(Section):
-    """One named target."""
-
-    url: SecretStr = Field(
-        description="Where messages go; the scheme names the publisher (`stdout://`,"
-        " `jsonl:///path`, `noop://`, `https://...`)."
-    )
-    format: Literal["plain"] = Field(default="plain", description="The wire format.")
-    concurrency: int = Field(
-        default=50, ge=1, description="Publishes that run at the same time, at most, in one worker."
-    )
-    publish_timeout: Seconds = Field(
-        default=10.0, description="Seconds that one publish may take in all."
-    )
-    max_attempts: int = Field(
-        default=12, ge=1, description="Attempts before a message that keeps failing is dead."
-    )
-    retry: Retry = Retry()
-    defer_max_age: Seconds = Field(
-        default=86400.0,
-        description="Seconds after which a message that is deferred again and again is dead.",
-    )
-    dead_head: Literal["block", "skip"] = Field(
-        default="block",
-        description="What a dead message does to its lane, the messages of its ordering key:"
-        " `block` holds them back until a person decides (`pgoutbox dead`); `skip` goes on.",
-    )
-
-    @property
-    def scheme(self) -> str:
-        """The URL's scheme, in lower case; empty where there is none."""
-        return scheme_of(self.url.get_secret_value())
-
-    def publisher_options(self, name: str) -> PublisherOptions:
-        """What its publisher is told when it is opened."""
-        return PublisherOptions(
-            destination=name, publish_timeout=self.publish_timeout, concurrency=self.concurrency
-        )
-
-
 class Settings(BaseSettings):
     """Everything that a worker is told. `load_settings` reads it; constructing it reads nothing."""
 
@@ -244,20 +183,11 @@ class Settings(BaseSettings):
 
     @field_validator("destinations", mode="after")
     @classmethod
-    def _concurrency_follows_the_worker(
+    def _what_nobody_chose(
         cls, destinations: Mapping[str, Destination], info: ValidationInfo
     ) -> Mapping[str, Destination]:
-        """A concurrency that nobody chose never exceeds what the worker holds."""
         limit: int = info.data.get("max_in_flight", 200)
-        resolved = {}
-        for name, destination in destinations.items():
-            if "concurrency" in destination.model_fields_set:
-                resolved[name] = destination
-            else:
-                free = destination.scheme in UNLIMITED_SCHEMES
-                concurrency = limit if free else min(destination.concurrency, limit)
-                resolved[name] = destination.model_copy(update={"concurrency": concurrency})
-        return resolved
+        return {name: with_defaults(one, limit) for name, one in destinations.items()}
 
     @classmethod
     def settings_customise_sources(
@@ -287,14 +217,3 @@ class Settings(BaseSettings):
         if self.listen_dsn_file is not None:
             return read_secret(self.listen_dsn_file)
         return self.read_dsn() if self.listen_dsn is None else self.listen_dsn.get_secret_value()
-
-
-def read_secret(path: Path) -> str:
-    """A secret from a file, without the newline that editors and Kubernetes tools leave at its end.
-
-    Raises OSError when it cannot be read, ValueError when it is empty or not UTF-8.
-    """
-    secret = path.read_text(encoding="utf-8").rstrip("\r\n")
-    if not secret:
-        raise ValueError("it is empty")
-    return secret

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import BaseModel
 
-from pgoutbox.settings.model import Destination, Settings
+from pgoutbox.settings.destination import Destination
+from pgoutbox.settings.model import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,4 +47,5 @@ DESTINATION_LEAVES = tuple(leaves(Destination))
 WORKER_PATHS = {variable(leaf.path): leaf.path for leaf in WORKER_LEAVES}
 DESTINATION_PATHS = {DELIMITER.join(leaf.path).upper(): leaf.path for leaf in DESTINATION_LEAVES}
 SECRETS = ("dsn", "listen_dsn")
+DESTINATION_SECRETS = ("url", "signing_secrets")
 """Each may be given by a file instead, whose setting has ``_file`` behind its name."""

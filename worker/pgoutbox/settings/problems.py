@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 from pgoutbox.errors import PgOutboxError
 from pgoutbox.problem import Problem
-from pgoutbox.settings.names import DESTINATION_PATHS, WORKER_PATHS, variable
+from pgoutbox.settings.names import (
+    DESTINATION_PATHS,
+    DESTINATION_SECRETS,
+    SECRETS,
+    WORKER_PATHS,
+    variable,
+)
 from pgoutbox.settings.sources import suggestion
 
 if TYPE_CHECKING:
@@ -16,10 +22,6 @@ if TYPE_CHECKING:
 
     from pgoutbox.errors import InvalidDestination
 
-# Words that are planned for: they get a better answer than a typo does.
-LATER: dict[tuple[str, ...], set[str]] = {
-    ("format",): {"debezium", "cloudevents", "cloudevents_binary", "cloudevents_structured"},
-}
 # In words for people, where pydantic speaks of Python's types. Rule and advice.
 WORDS = {
     "bool_parsing": ("is neither true nor false", ""),
@@ -35,7 +37,7 @@ WORDS = {
     ),
 }
 GROUP_EXPECTED = {"model_type", "model_attributes_type", "dict_type", "mapping_type"}
-SECRET_KEYS = {"dsn", "listen_dsn", "url"}
+SECRET_KEYS = {*SECRETS, *DESTINATION_SECRETS}
 
 
 class SettingsError(PgOutboxError):
@@ -81,9 +83,7 @@ def _rule_and_advice(error: ErrorDetails, path: tuple[str, ...]) -> tuple[str, s
             "Set the names inside it; see docs/settings.md.",
         )
     if kind == "literal_error":
-        planned = error["input"] in _planned(path)
-        rule = "is not available yet" if planned else "is not one of the choices"
-        return rule, f"Choose {_choices(error)}."
+        return "is not one of the choices", f"Choose {_choices(error)}."
     text = error["msg"]
     for said in ("Input should be", "String should", "Value should"):
         text = text.replace(said, "must be" if said.endswith("be") else "must")
@@ -106,10 +106,6 @@ def _nearest(path: tuple[str, ...]) -> str:
     if path[0] == "destinations":
         known += [f"{variable(path[:2])}__{tail}" for tail in DESTINATION_PATHS]
     return suggestion(variable(path), known)
-
-
-def _planned(path: tuple[str, ...]) -> set[str]:
-    return LATER.get(path[2:] if path[0] == "destinations" else path, set())
 
 
 def _choices(error: ErrorDetails) -> str:

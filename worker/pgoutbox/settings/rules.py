@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING
 
-from pgoutbox.destinations.registry import known_schemes
 from pgoutbox.dispatch.drain import DrainTimes
 from pgoutbox.problem import Problem
+from pgoutbox.settings.destination_rules import destination_problems
 from pgoutbox.settings.dsn import dsn_problems
 from pgoutbox.settings.names import variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pgoutbox.settings.model import Destination, Settings
+    from pgoutbox.settings.model import Settings
 
 # Connections: with less than the first a finalize waits for a claim; with the second nothing does.
 MIN_CONNECTIONS = 2
 SIDE_BY_SIDE = 3
-
-DESTINATION_NAME = re.compile(r"[a-z][a-z0-9_]*")
-DESTINATION_NAME_LENGTH = 40
 
 
 def broken_rules(settings: Settings, environ: Mapping[str, str]) -> Iterator[Problem]:
@@ -31,8 +27,7 @@ def broken_rules(settings: Settings, environ: Mapping[str, str]) -> Iterator[Pro
     yield from _lease(settings)
     yield from _drain(settings)
     for name, destination in settings.destinations.items():
-        yield from _destination_name(name)
-        yield from _destination(settings, name, destination)
+        yield from destination_problems(settings, name, destination)
 
 
 def warnings(settings: Settings) -> list[Problem]:
@@ -155,62 +150,4 @@ def _drain(settings: Settings) -> Iterator[Problem]:
             advice=f"Raise the grace to {needed:g} (and the pod's"
             " terminationGracePeriodSeconds with it), or lower this.",
             others=("PGOUTBOX_DRAIN__GRACE",),
-        )
-
-
-def _destination_name(name: str) -> Iterator[Problem]:
-    if DESTINATION_NAME.fullmatch(name) is None or len(name) > DESTINATION_NAME_LENGTH:
-        yield Problem(
-            field=variable(("destinations", name)),
-            rule="is no name for a destination",
-            value=name,
-            advice="Use at most 40 lower-case letters, digits and underscores, a letter first.",
-        )
-
-
-def _destination(settings: Settings, name: str, destination: Destination) -> Iterator[Problem]:
-    yield from _scheme(name, destination)
-    yield from _publish_timeout(settings, name, destination)
-    if destination.concurrency > settings.max_in_flight:
-        yield Problem(
-            field=variable(("destinations", name, "concurrency")),
-            rule=f"must be at most PGOUTBOX_MAX_IN_FLIGHT ({settings.max_in_flight})",
-            value=str(destination.concurrency),
-            advice="Lower it, or raise the other.",
-            others=("PGOUTBOX_MAX_IN_FLIGHT",),
-        )
-    if destination.retry.cap < destination.retry.base:
-        base = variable(("destinations", name, "retry", "base"))
-        yield Problem(
-            field=variable(("destinations", name, "retry", "cap")),
-            rule=f"must be at least {base} ({destination.retry.base:g})",
-            value=f"{destination.retry.cap:g}",
-            advice="Raise it, or lower the base.",
-            others=(base,),
-        )
-
-
-def _scheme(name: str, destination: Destination) -> Iterator[Problem]:
-    known = known_schemes()
-    if destination.scheme not in known:
-        # What stands where a scheme should be may be anything, a secret included.
-        yield Problem(
-            field=variable(("destinations", name, "url")),
-            rule="does not begin with the scheme of an installed publisher",
-            advice=f"There are {', '.join(f'{scheme}://' for scheme in known)}.",
-        )
-
-
-def _publish_timeout(settings: Settings, name: str, destination: Destination) -> Iterator[Problem]:
-    """Finalize may take as long as a statement may."""
-    statement, soft = settings.database.statement_timeout, settings.drain.soft
-    if destination.publish_timeout + statement > soft:
-        yield Problem(
-            field=variable(("destinations", name, "publish_timeout")),
-            rule=f"and PGOUTBOX_DATABASE__STATEMENT_TIMEOUT ({statement:g}) must together be at"
-            f" most PGOUTBOX_DRAIN__SOFT ({soft:g}), or a drain cuts off what would have ended",
-            value=f"{destination.publish_timeout:g}",
-            advice=f"Lower it to {max(soft - statement, 0):g}, or raise the soft wait to"
-            f" {destination.publish_timeout + statement:g}.",
-            others=("PGOUTBOX_DATABASE__STATEMENT_TIMEOUT", "PGOUTBOX_DRAIN__SOFT"),
         )

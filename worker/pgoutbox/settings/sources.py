@@ -13,11 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pgoutbox.problem import Problem
-from pgoutbox.settings.model import read_secret
-from pgoutbox.settings.names import DESTINATION_PATHS, PREFIX, SECRETS, WORKER_PATHS, variable
+from pgoutbox.settings.names import (
+    DESTINATION_PATHS,
+    DESTINATION_SECRETS,
+    PREFIX,
+    SECRETS,
+    WORKER_PATHS,
+    variable,
+)
+from pgoutbox.settings.section import read_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 Tree = dict[str, object]
 
@@ -79,21 +86,21 @@ def read_file(path: Path) -> tuple[Tree, list[Problem]]:
 def read_secret_files(tree: Tree) -> list[Problem]:
     """Fill in the secrets whose files are named in the tree."""
     problems = []
-    for secret in SECRETS:
-        named = tree.get(f"{secret}_file")
-        if not isinstance(named, str) or secret in tree:
+    for above, section, secret in _secrets(tree):
+        named = section.get(f"{secret}_file")
+        if not isinstance(named, str) or secret in section:
             continue
         try:
-            tree[secret] = read_secret(Path(named))
+            section[secret] = read_secret(Path(named))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else _why_no_secret(error)
             problems.append(
                 Problem(
-                    field=variable((f"{secret}_file",)),
+                    field=variable((*above, f"{secret}_file")),
                     rule=f"names a file that cannot be read: {reason}",
                     value=named,
                     advice="Check the path, the mount and the rights of this user.",
-                    others=(variable((secret,)),),
+                    others=(variable((*above, secret)),),
                 )
             )
     return problems
@@ -102,7 +109,7 @@ def read_secret_files(tree: Tree) -> list[Problem]:
 def merge(lower: Tree, upper: Tree) -> Tree:
     """Both trees; where they disagree, ``upper``. A secret and its file are one value."""
     merged = dict(lower)
-    for secret in SECRETS:
+    for secret in (*SECRETS, *DESTINATION_SECRETS):
         pair = (secret, f"{secret}_file")
         if any(key in upper for key in pair):
             for key in pair:
@@ -160,14 +167,25 @@ def _unknown_variable(name: str) -> Problem:
 def _given_twice(tree: Tree, *, where: str) -> list[Problem]:
     return [
         Problem(
-            field=variable((secret,)),
-            rule=f"and {variable((f'{secret}_file',))} are both given",
+            field=variable((*above, secret)),
+            rule=f"and {variable((*above, f'{secret}_file'))} are both given",
             where=where,
             advice="Keep one of them.",
         )
-        for secret in SECRETS
-        if secret in tree and f"{secret}_file" in tree
+        for above, section, secret in _secrets(tree)
+        if secret in section and f"{secret}_file" in section
     ]
+
+
+def _secrets(tree: Tree) -> Iterator[tuple[tuple[str, ...], Tree, str]]:
+    """Every place that a secret may stand at: the path to its section, that, and its name."""
+    for secret in SECRETS:
+        yield (), tree, secret
+    destinations = tree.get("destinations")
+    for name, section in destinations.items() if isinstance(destinations, dict) else ():
+        if isinstance(section, dict):
+            for secret in DESTINATION_SECRETS:
+                yield ("destinations", name), section, secret
 
 
 def _put(tree: Tree, path: tuple[str, ...], value: str) -> None:

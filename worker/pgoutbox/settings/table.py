@@ -24,7 +24,12 @@ TOLD_DEFAULTS = {
     ("listen_dsn",): "`PGOUTBOX_DSN`",
     ("owner",): "`$POD_NAME`, else the host name",
     ("url",): "required",
-    ("concurrency",): "`50` (`stdout`, `jsonl`, `noop`: `PGOUTBOX_MAX_IN_FLIGHT`)",
+    ("topic",): "see there",
+    ("concurrency",): "`50` for `http` and `amqp`, else `PGOUTBOX_MAX_IN_FLIGHT`",
+    ("max_attempts",): "`12` (`http`: `18`)",
+    ("retry", "base"): "`1` (`http`: `5`)",
+    ("retry", "cap"): "`300` (`http`: `86400`)",
+    ("allowed_hosts",): "",
 }
 INTRODUCTION = """\
 # Settings

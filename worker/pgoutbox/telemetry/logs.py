@@ -84,6 +84,8 @@ class Logs:
             case events.DestinationStopped():
                 fields = {"destination": event.destination, "reason": clean(event.reason)}
                 self._log.error("destination stopped", **fields)
+            case events.BreakerChanged():
+                self._breaker(event)
             case events.DrainStarted() | events.DrainEnded():
                 self._drain(event)
             case _:
@@ -112,6 +114,16 @@ class Logs:
             destination=event.message.destination,
             exc_info=event.error,
             **_named([event.message]),
+        )
+
+    def _breaker(self, event: events.BreakerChanged) -> None:
+        if event.state == "closed":
+            self._log.info("destination works again", destination=event.destination)
+            return
+        self._log.warning(
+            "destination fails for all messages and is only tried now and then",
+            destination=event.destination,
+            error=clean(event.error),
         )
 
     def _database_failed(self, event: events.DatabaseFailed) -> None:

@@ -92,6 +92,8 @@ class Metrics(Collector):
             case events.Reaped():
                 for destination, count in event.destination_counts.items():
                     tally.of(destination).dead[EXPIRED] += count
+            case events.BreakerChanged():
+                tally.of(event.destination).open = event.state == "open"
             case events.DrainStarted():
                 tally.draining = True
             case events.DrainEnded():
@@ -218,6 +220,14 @@ class Metrics(Collector):
         yield _gauge("outbox_worker_slots", "Messages that may be held at once", self._slots)
         yield _gauge("outbox_worker_busy_slots", "Messages that are held now", self._busy())
         yield _gauge("outbox_worker_draining", "1 from the signal to the end", self._tally.draining)
+        breakers = GaugeMetricFamily(
+            "outbox_breaker_open",
+            "1 while the destination fails for all and is only tried now and then",
+            labels=["destination"],
+        )
+        for name, tally in self._tally.destinations.items():
+            breakers.add_metric([name], float(tally.open))
+        yield breakers
         if self._pool_stats is not None:
             stats = self._pool_stats()
             idle = stats.get("pool_available", 0)

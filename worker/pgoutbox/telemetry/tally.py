@@ -100,6 +100,7 @@ class DestinationTally:
         "crashes",
         "dead",
         "latency",
+        "open",
         "published",
         "refused",
         "seconds",
@@ -110,6 +111,7 @@ class DestinationTally:
         self.published = 0
         self.crashes = 0
         self.refused = 0
+        self.open = False
         self.attempts: dict[type[Outcome], int] = dict.fromkeys([*OUTCOMES, Unstarted], 0)
         self.dead = dict.fromkeys(DEATH_REASONS, 0)
         self.seconds = Distribution(PUBLISH_SECONDS)
@@ -189,7 +191,7 @@ class WorkerTally:
     def _why_released(self, outcome: Outcome) -> str:
         if self.draining:
             return "drain"
-        return "unavailable" if isinstance(outcome, Unavailable) else "unstarted"
+        return "unstarted" if isinstance(outcome, Unstarted) else "unavailable"
 
     def _forget(self, messages: Iterable[ClaimedMessage]) -> None:
         for message in messages:
