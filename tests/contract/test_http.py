@@ -13,6 +13,7 @@ from aiohttp.test_utils import TestServer
 
 from pgoutbox.brokers.http import HttpPublisher, open_http, problem_of
 from pgoutbox.errors import (
+    DestinationGone,
     DestinationUnavailable,
     InvalidDestination,
     PermanentError,
@@ -127,11 +128,26 @@ async def test_an_answer_that_may_change_is_retried(
     assert str(error).startswith(f"answered {status}")
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 451, 499])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 409, 413, 415, 422, 451, 499])
 async def test_any_other_4xx_is_permanent(receiver: tuple[Receiver, str], status: int) -> None:
     error = await attempt(f"{receiver[1]}/status/{status}")
     assert type(error) is PermanentError
     assert str(error).startswith(f"answered {status}")
+
+
+async def test_410_says_that_nothing_is_wanted_there_any_more(
+    receiver: tuple[Receiver, str],
+) -> None:
+    error = await attempt(f"{receiver[1]}/status/410")
+    assert type(error) is DestinationGone
+    assert str(error) == "answered 410 Gone"
+
+
+async def test_410_of_one_url_among_many_is_no_word_about_the_others(
+    receiver: tuple[Receiver, str],
+) -> None:
+    error = await attempt(f"{receiver[1]}/status/410?id={{aggregate_id}}")
+    assert type(error) is PermanentError
 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308])

@@ -15,6 +15,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from pgoutbox.brokers.http import CLIENT_ERRORS, open_http
+from pgoutbox.brokers.http_guard import AddressRefused
 from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message
@@ -46,6 +47,7 @@ EXAMPLES: list[tuple[Exception, type[PublishError]]] = [
     (aiohttp.ContentTypeError(REQUEST, ()), RetryableError),
     (aiohttp.InvalidURL(SECRET), PermanentError),
     (aiohttp.NonHttpUrlClientError(SECRET), PermanentError),
+    (AddressRefused(str(SECRET)), PermanentError),
     (aiohttp.ClientError(str(SECRET)), RetryableError),
     (TimeoutError(str(SECRET)), RetryableError),
     (ConnectionResetError(104, str(SECRET)), RetryableError),

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pgoutbox.brokers.http_headers import FRAMING, request_headers, retry_after
-from pgoutbox.errors import PermanentError
 from pgoutbox.testing import make_message
+from pgoutbox.wire.cloudevents import CLOUDEVENTS_BINARY, CLOUDEVENTS_STRUCTURED
 
 NOW = datetime(2026, 10, 21, 7, 28, 0, tzinfo=UTC)
 
 
 def sent(headers: dict[str, str], *, reserved: tuple[str, ...] = ()) -> dict[str, str]:
     """The user's part of what is sent."""
-    plain = dict(request_headers(make_message()))
+    plain = dict(request_headers(make_message())[0])
     message = make_message(headers_json=json.dumps(headers))
-    whole = request_headers(message, reserved=frozenset(reserved))
+    whole, _ = request_headers(message, reserved=frozenset(reserved))
     return {name: value for name, value in whole if name not in plain}
 
 
@@ -37,9 +37,10 @@ def test_a_message_describes_itself_in_headers() -> None:
         attempts=3,
         content_type="application/json",
     )
-    assert dict(request_headers(message)) == {
+    assert dict(request_headers(message)[0]) == {
         "content-type": "application/json",
         "webhook-id": str(identity),
+        "outbox-message-id": str(identity),
         "outbox-aggregate-type": "order",
         "outbox-aggregate-id": "42",
         "outbox-event-type": "order_placed",
@@ -49,7 +50,7 @@ def test_a_message_describes_itself_in_headers() -> None:
 
 
 def test_a_message_without_an_ordering_key_has_no_header_for_it() -> None:
-    assert "outbox-ordering-key" not in dict(request_headers(make_message()))
+    assert "outbox-ordering-key" not in dict(request_headers(make_message())[0])
 
 
 def test_the_trace_context_and_the_users_headers_travel_unchanged() -> None:
@@ -85,8 +86,9 @@ def test_nobody_frames_the_request_from_inside_a_message(name: str) -> None:
 )
 def test_nobody_overrides_what_we_say_from_inside_a_message(name: str) -> None:
     message = make_message(headers_json=json.dumps({name: "forged"}))
-    assert request_headers(message)[1:] == request_headers(message._replace(headers_json="{}"))[1:]
-    assert "forged" not in dict(request_headers(message)).values()
+    headers, _ = request_headers(message)
+    assert (headers, message.body) == request_headers(message._replace(headers_json="{}"))
+    assert "forged" not in dict(headers).values()
 
 
 def test_a_reserved_header_is_dropped_in_any_case_of_its_letters() -> None:
@@ -110,7 +112,7 @@ def test_a_value_that_cannot_stand_in_a_header_is_percent_encoded(value: str, en
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_what_we_say_about_a_message_can_always_be_percent_decoded(text: str) -> None:
-    headers = dict(request_headers(make_message(aggregate_id=text, ordering_key=text)))
+    headers = dict(request_headers(make_message(aggregate_id=text, ordering_key=text))[0])
     for name in ("outbox-aggregate-id", "outbox-ordering-key"):
         assert unquote(headers[name]) == text
         assert headers[name].isascii()
@@ -118,11 +120,55 @@ def test_what_we_say_about_a_message_can_always_be_percent_decoded(text: str) ->
         assert headers[name].strip() == headers[name]
 
 
-@pytest.mark.parametrize("name", ["", "two words", "Zürich", "a:b", "a\r\nb", "a\x00"])
-def test_a_name_that_no_header_can_have_is_refused_for_good(name: str) -> None:
-    with pytest.raises(PermanentError, match="name that HTTP does not allow") as caught:
-        request_headers(make_message(headers_json=json.dumps({name: "secret"})))
-    assert "secret" not in str(caught.value)
+@pytest.mark.parametrize(
+    ("name", "encoded"),
+    [
+        ("two words", "two%20words"),
+        ("Zürich", "Z%C3%BCrich"),
+        ("a:b", "a%3Ab"),
+        ("a\r\nb", "a%0D%0Ab"),
+        ("a\x00", "a%00"),
+    ],
+)
+def test_a_name_that_no_header_can_have_is_percent_encoded(name: str, encoded: str) -> None:
+    assert sent({name: "1"}) == {encoded: "1"}
+
+
+def test_a_header_without_a_name_is_left_out() -> None:
+    assert sent({"": "1"}) == {}
+
+
+def test_a_binary_cloud_event_has_its_attributes_in_headers_as_its_http_binding_spells_them() -> (
+    None
+):
+    message = make_message(
+        aggregate_id='50% of "Zürich"',
+        content_type="application/json; charset=utf-8",
+        headers_json='{"ce-id": "forged", "CE-source": "forged", "outbox-x": "1", "note": "a b"}',
+    )
+    headers, body = request_headers(message, CLOUDEVENTS_BINARY)
+    values = dict(headers)
+    assert len(values) == len(headers)
+    assert body == message.body
+    assert values["content-type"] == "application/json; charset=utf-8"
+    assert values["webhook-id"] == values["ce-id"] == str(message.message_id)
+    assert (values["ce-specversion"], values["ce-type"]) == ("1.0", "order_placed")
+    assert values["ce-subject"] == "50%25%20of%20%22Z%C3%BCrich%22"
+    assert values["note"] == "a b"
+    assert not any(name.startswith("outbox-") for name in values)
+    assert "forged" not in values.values()
+
+
+def test_a_structured_cloud_event_is_one_json_object() -> None:
+    message = make_message(headers_json='{"ce-id": "forged", "note": "a b", "host": "evil"}')
+    headers, body = request_headers(message, CLOUDEVENTS_STRUCTURED)
+    assert dict(headers) == {
+        "content-type": "application/cloudevents+json; charset=utf-8",
+        "webhook-id": str(message.message_id),
+        "note": "a b",
+    }
+    event = json.loads(body)
+    assert (event["id"], event["data"]) == (str(message.message_id), {"total": 42})
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ async def test_a_request_is_these_bytes(server: RawServer, publisher: HttpPublis
             b"outbox-aggregate-type: order",
             b"outbox-attempt: 2",
             b"outbox-event-type: order_placed",
+            b"outbox-message-id: " + str(message.message_id).encode(),
             b"User-Agent: pgoutbox/" + __version__.encode(),
             b"webhook-id: " + str(message.message_id).encode(),
             b"X-Tenant: 7",
@@ -166,6 +167,40 @@ async def test_a_head_that_drips_is_ended_by_the_workers_timeout(
     await server.closed.wait()
     server.answer = say_ok
     await publisher.publish(make_message())
+
+
+async def test_a_publisher_used_alone_waits_no_longer_than_the_publish_timeout(
+    server: RawServer,
+) -> None:
+    async def drip(exchange: Exchange) -> None:
+        for byte in OK * 1000:
+            await exchange.send(bytes([byte]))
+            await asyncio.sleep(0.05)
+
+    async def never(_: Exchange) -> None:
+        await asyncio.Event().wait()
+
+    publisher = await open_http(
+        server.url, options=PublisherOptions(destination="hook", publish_timeout=0.2)
+    )
+    for answer in (drip, never):
+        server.answer = answer
+        async with asyncio.timeout(2.0):
+            with pytest.raises(RetryableError, match="no answer in time"):
+                await publisher.publish(make_message())
+    await publisher.close()
+
+
+async def test_a_status_that_was_read_outlives_the_publish_timeout(
+    server: RawServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "ANSWER_SECONDS", 0.3)
+    server.answer = saying(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", b"x")
+    publisher = await open_http(
+        server.url, options=PublisherOptions(destination="hook", publish_timeout=0.2)
+    )
+    await publisher.publish(make_message())
+    await publisher.close()
 
 
 async def test_a_compressed_answer_is_not_unpacked(

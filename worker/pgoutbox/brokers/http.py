@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import io
-import re
-from base64 import b64encode
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import aiohttp
-from yarl import URL
 
 from pgoutbox._version import __version__
-from pgoutbox.brokers.http_headers import request_headers, retry_after
+from pgoutbox.brokers.http_guard import AddressRefused, PublicResolver
+from pgoutbox.brokers.http_headers import FORMATS, request_headers, retry_after
+from pgoutbox.brokers.http_signing import Signer
+from pgoutbox.brokers.http_target import Target
 from pgoutbox.errors import (
+    DestinationGone,
     DestinationUnavailable,
     InvalidDestination,
     PermanentError,
     PublishError,
     RetryableError,
 )
+from pgoutbox.publisher import no_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from yarl import URL
 
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.publisher import PublisherOptions
@@ -68,6 +72,11 @@ CLIENT_ERRORS: tuple[tuple[type[Exception], type[PublishError], str], ...] = (
     (aiohttp.ClientPayloadError, RetryableError, "the answer broke off"),
     (aiohttp.ClientResponseError, RetryableError, "the answer is not HTTP"),
     # The request cannot be made, today or later.
+    (
+        AddressRefused,
+        PermanentError,
+        "the message leads to an address that is not public; allowed_hosts may allow the host",
+    ),
     (aiohttp.InvalidURL, PermanentError, "the URL cannot be requested"),
     (aiohttp.NonHttpUrlClientError, PermanentError, "the URL is not an HTTP URL"),
     (aiohttp.ClientError, RetryableError, "the request failed"),
@@ -80,45 +89,51 @@ CLIENT_ERRORS: tuple[tuple[type[Exception], type[PublishError], str], ...] = (
 async def open_http(url: str, /, *, options: PublisherOptions) -> HttpPublisher:
     """Open an ``http://`` or ``https://`` URL, without connecting to it.
 
-    The path and the query are sent as they are written. A user and a password in the URL
-    become Basic authentication.
+    The path and the query are sent as they are written, but for fields of the message. A user and
+    a password in the URL become Basic authentication.
     """
-    # The parser's own words may repeat the URL with its password.
-    if re.fullmatch(r"[!-~]+", url) is None:
+    name = options.destination
+    if options.topic is not None:
         raise InvalidDestination(
-            options.destination, "the URL has blanks or non-ASCII characters; percent-encode them"
+            name, "a webhook has no topic; fields of the message may stand in the URL"
         )
-    try:
-        target = URL(url, encoded=True)
-        host = target.host
-        _ = target.port
-    except ValueError:
+    if options.wire.name not in FORMATS:
         raise InvalidDestination(
-            options.destination, "the URL's host or port is not well-formed"
-        ) from None
-    if not host:
-        raise InvalidDestination(options.destination, "the URL names no host")
-    return HttpPublisher(target, options)
+            name,
+            f"the wire format {options.wire.name} is none for webhooks; "
+            f"there are {', '.join(FORMATS)}",
+        )
+    target = Target(url, destination=name, allowed_hosts=options.allowed_hosts)
+    signer = None
+    if options.signing_secrets is not no_secrets:
+        signer = Signer(options.signing_secrets)
+        signer.check(name)
+    return HttpPublisher(target, options, signer)
 
 
 class HttpPublisher:
-    """Posts to one URL. Follows no redirect, keeps no cookie, uses no proxy of the environment."""
+    """Posts to a URL. Follows no redirect, keeps no cookie, uses no proxy of the environment."""
 
-    def __init__(self, url: URL, options: PublisherOptions) -> None:
+    def __init__(
+        self, target: Target, options: PublisherOptions, signer: Signer | None = None
+    ) -> None:
         own_headers = {"User-Agent": f"pgoutbox/{__version__}", "Accept-Encoding": "identity"}
         self._reserved: frozenset[str] = frozenset()
-        if url.user is not None or url.password is not None:
-            pair = f"{url.user or ''}:{url.password or ''}".encode()
-            own_headers["Authorization"] = f"Basic {b64encode(pair).decode()}"
+        if target.authorization is not None:
+            own_headers["Authorization"] = target.authorization
             self._reserved = frozenset({"authorization"})
-        self._where = f"{url.host_subcomponent}:{url.port}"
-        self._url = url.with_user(None).with_fragment(None)
+        self._target = target
+        self._wire = options.wire
+        self._signer = signer
+        self._timeout = options.publish_timeout
         # The worker cancels at the publish timeout. Half of it for connecting leaves time to
         # report that nothing was sent, which costs no attempt.
         connecting = options.publish_timeout / 2
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=options.concurrency, keepalive_timeout=IDLE_SECONDS
+                limit=options.concurrency,
+                keepalive_timeout=IDLE_SECONDS,
+                resolver=PublicResolver() if target.public_only else None,
             ),
             timeout=aiohttp.ClientTimeout(connect=connecting, sock_connect=connecting),
             headers=own_headers,
@@ -128,28 +143,40 @@ class HttpPublisher:
         )
 
     async def publish(self, message: ClaimedMessage) -> None:
-        """POST the payload; a 2xx answer takes the message."""
-        headers = request_headers(message, reserved=self._reserved)
+        """POST the message; a 2xx answer takes it."""
+        url = self._target.url_for(message)
+        headers, body = request_headers(message, self._wire, reserved=self._reserved)
+        if self._signer is not None:
+            headers += self._signer.headers(message.message_id, body)
         try:
-            async with self._session.post(
-                self._url, data=_sendable(message.body), headers=headers, allow_redirects=False
-            ) as response:
-                await _read_rest(response)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+            async with asyncio.timeout(self._timeout) as limit:
+                response = await self._session.post(
+                    url, data=_sendable(body), headers=headers, allow_redirects=False
+                )
+                async with response:
+                    # From here on the status has decided, and no timeout takes it back.
+                    limit.reschedule(None)
+                    await _read_rest(response)
+        except (aiohttp.ClientError, AddressRefused, OSError, ValueError) as error:
             # Not chained: the client's texts name the whole URL, which may hold a secret.
-            raise self._translated(error) from None
+            raise _translated(error, url) from None
         if problem := problem_of(response.status, response.headers):
+            if response.status == HTTPStatus.GONE and self._target.url is not None:
+                # Of a template it says no more than that one of its URLs is gone.
+                raise DestinationGone(str(problem))
             raise problem
 
     async def close(self) -> None:
         """Close the connections."""
         await self._session.close()
 
-    def _translated(self, error: Exception) -> PublishError:
-        for kind, meaning, text in CLIENT_ERRORS:
-            if isinstance(error, kind):
-                return meaning(f"{self._where}: {text}")
-        raise error
+
+def _translated(error: Exception, url: URL) -> PublishError:
+    where = f"{url.host_subcomponent}:{url.port}"
+    for kind, meaning, text in CLIENT_ERRORS:
+        if isinstance(error, kind):
+            return meaning(f"{where}: {text}")
+    raise error
 
 
 def _sendable(body: bytes) -> bytes | io.BytesIO:
@@ -163,6 +190,8 @@ async def _read_rest(response: aiohttp.ClientResponse) -> None:
     The status has decided already: a body that is long, slow or broken costs only the
     connection, which leaving the response's context closes.
     """
+    if response.content.is_eof():
+        return
     left = MAX_ANSWER
     try:
         async with asyncio.timeout(ANSWER_SECONDS):

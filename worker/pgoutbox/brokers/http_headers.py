@@ -1,23 +1,22 @@
-"""Headers of a webhook: from a message to the request, and ``Retry-After`` from the answer."""
+"""From a message to headers and body of a request, and ``Retry-After`` from the answer."""
 
 from __future__ import annotations
 
-import re
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pgoutbox.errors import PermanentError
-from pgoutbox.message import HEADER_NAME
+from pgoutbox.wire.cloudevents import CLOUDEVENTS_BINARY, CLOUDEVENTS_STRUCTURED, header_value
+from pgoutbox.wire.plain import OUR_PREFIX, PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from pgoutbox.message import ClaimedMessage
+    from pgoutbox.wire.envelope import WireFormat
 
-# RFC 9110: a value is visible ASCII with blanks inside.
-_FIELD_VALUE = re.compile(r"(?:[!-~](?:[ -~]*[!-~])?)?")
 _VISIBLE = "!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~ "
 
 # What frames the request or belongs to one connection, so it is never the producer's to say.
@@ -41,58 +40,50 @@ FRAMING = frozenset(
 # What the adapter says itself.
 OURS = frozenset({"accept-encoding", "content-type", "user-agent"})
 # Kept for us as a whole, so that a consumer can trust them.
-OUR_PREFIXES = ("outbox-", "webhook-")
+OUR_PREFIXES = (OUR_PREFIX, "webhook-")
+CLOUDEVENTS_PREFIX = "ce-"
 
 
 def request_headers(
-    message: ClaimedMessage, *, reserved: frozenset[str] = frozenset()
-) -> list[tuple[str, str]]:
-    """The headers of one request; ``reserved`` names more of them that users may not set.
+    message: ClaimedMessage, wire: WireFormat = PLAIN, *, reserved: frozenset[str] = frozenset()
+) -> tuple[list[tuple[str, str]], bytes]:
+    """The headers and the body of one request.
 
-    Raises `PermanentError` for a user header whose name no header can have.
+    ``reserved`` names more headers that users may not set.
     """
-    ours = [
-        ("content-type", _fitting(message.content_type)),
-        ("webhook-id", str(message.message_id)),
-        ("outbox-aggregate-type", _encoded(message.aggregate_type)),
-        ("outbox-aggregate-id", _encoded(message.aggregate_id)),
-        ("outbox-event-type", _encoded(message.event_type)),
-        ("outbox-attempt", str(message.attempts)),
-    ]
-    if message.ordering_key is not None:
-        ours.append(("outbox-ordering-key", _encoded(message.ordering_key)))
-    if message.headers_json != "{}":
-        ours.extend(_user_headers(message.headers, reserved))
-    return ours
+    _, headers, content_type, body = wire.encode(message, prefix=CLOUDEVENTS_PREFIX)
+    own, encoded = _OWN[wire.name]
+    kept = [("content-type", _fitting(content_type)), ("webhook-id", str(message.message_id))]
+    for name, value in headers:
+        if name.startswith(own):
+            kept.append((name, encoded(value)))
+        elif _is_free(name, reserved):
+            kept.append((name, _fitting(value)))
+    return kept, body
 
 
-def _user_headers(headers: Mapping[str, str], reserved: frozenset[str]) -> list[tuple[str, str]]:
-    kept = []
-    for name, value in headers.items():
-        if HEADER_NAME.fullmatch(name) is None:
-            raise PermanentError(
-                f"the message's header {name[:80]!r} has a name that HTTP does not allow; "
-                "names are made of ASCII letters, digits and -_.!#$%&'*+^`|~"
-            )
-        lower = name.lower()
-        if lower in FRAMING or lower in OURS or lower in reserved:
-            continue
-        if lower.startswith(OUR_PREFIXES):
-            continue
-        kept.append((name, _fitting(value)))
-    return kept
+@lru_cache(maxsize=1024)
+def _is_free(name: str, reserved: frozenset[str]) -> bool:
+    """Whether a user may set this header."""
+    lower = name.lower()
+    return not (
+        lower in FRAMING or lower in OURS or lower in reserved or lower.startswith(OUR_PREFIXES)
+    )
 
 
 def _encoded(value: str) -> str:
     """A value that a consumer may always percent-decode."""
-    if "%" not in value and _FIELD_VALUE.fullmatch(value):
-        return value
-    return _percent(value)
+    return value if "%" not in value and _fits(value) else _percent(value)
 
 
 def _fitting(value: str) -> str:
     """A user's value: as it is, and percent-encoded only where it cannot stand in a header."""
-    return value if _FIELD_VALUE.fullmatch(value) else _percent(value)
+    return value if _fits(value) else _percent(value)
+
+
+def _fits(value: str) -> bool:
+    """RFC 9110: a value is visible ASCII with blanks inside."""
+    return value.isascii() and value.isprintable() and value.strip(" ") == value
 
 
 def _percent(value: str) -> str:
@@ -103,6 +94,17 @@ def _percent(value: str) -> str:
     start, end = value.index(inner), len(value) - len(value.rstrip(" "))
     middle = quote(inner, safe=_VISIBLE, errors="replace")
     return "%20" * start + middle + "%20" * end
+
+
+# By format: how the names of its own headers begin, which no user's header does, and how their
+# values are spelled.
+_OWN: dict[str, tuple[str | tuple[()], Callable[[str], str]]] = {
+    PLAIN.name: (OUR_PREFIX, _encoded),
+    CLOUDEVENTS_BINARY.name: (CLOUDEVENTS_PREFIX, header_value),
+    CLOUDEVENTS_STRUCTURED.name: ((), _fitting),
+}
+FORMATS = tuple(_OWN)
+"""What messages may look like here."""
 
 
 def retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
