@@ -12,7 +12,7 @@ import pytest
 from pgoutbox._version import __version__
 from pgoutbox.brokers import http
 from pgoutbox.brokers.http import HttpPublisher, open_http
-from pgoutbox.errors import PermanentError, RetryableError
+from pgoutbox.errors import DestinationUnavailable, PermanentError, RetryableError
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message
 from tests.contract.raw_http import OK, Exchange, RawServer, raw_server, say_ok
@@ -285,3 +285,51 @@ async def test_a_receiver_may_say_when_to_come_back(
 async def test_interim_answers_are_passed_over(server: RawServer, publisher: HttpPublisher) -> None:
     server.answer = saying(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", OK)
     await publisher.publish(make_message())
+
+
+async def test_a_receiver_that_goes_away_and_comes_back_is_found_again(
+    unused_tcp_port: int,
+) -> None:
+    async def restarting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if mode == "dying":
+            writer.transport.abort()
+            return
+        writer.write(OK)
+        left.append(writer)
+
+    left: list[asyncio.StreamWriter] = []
+    mode = "working"
+    first = await asyncio.start_server(restarting, "127.0.0.1", unused_tcp_port)
+    publisher = await open_http(f"http://127.0.0.1:{unused_tcp_port}/", options=OPTIONS)
+    await publisher.publish(make_message(body=b""))
+    mode = "dying"
+    first.close()
+    left.pop().transport.abort()
+    for _ in range(3):
+        with pytest.raises((RetryableError, DestinationUnavailable)):
+            await publisher.publish(make_message(body=b""))
+    with pytest.raises(DestinationUnavailable):
+        await publisher.publish(make_message(body=b""))
+    mode = "working"
+    second = await asyncio.start_server(restarting, "127.0.0.1", unused_tcp_port)
+    await publisher.publish(make_message(body=b""))
+    await publisher.close()
+    left.pop().transport.abort()
+    second.close()
+
+
+async def test_close_waits_for_no_answer(server: RawServer, publisher: HttpPublisher) -> None:
+    arrived = asyncio.Event()
+
+    async def never(_: Exchange) -> None:
+        arrived.set()
+        await asyncio.Event().wait()
+
+    server.answer = never
+    publishing = asyncio.ensure_future(publisher.publish(make_message()))
+    await arrived.wait()
+    async with asyncio.timeout(1.0):
+        await publisher.close()
+        with pytest.raises(RetryableError):
+            await publishing

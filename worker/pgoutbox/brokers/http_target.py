@@ -33,14 +33,8 @@ class Target:
 
     def __init__(self, url: str, *, destination: str, allowed_hosts: tuple[str, ...] = ()) -> None:
         self._destination = destination
-        parts = _PARTS.fullmatch(url) if _VISIBLE.fullmatch(url) else None
-        if parts is None:
-            raise self._invalid(
-                "the URL has blanks or non-ASCII characters; percent-encode them"
-                if not _VISIBLE.fullmatch(url)
-                else "the URL is not one of http:// or https://"
-            )
-        scheme, path, query = parts["scheme"].lower(), parts["path"], parts["query"]
+        parts = self._parts(url)
+        scheme, path, query = parts["scheme"].lower(), parts["path"] or "/", parts["query"]
         user, at, where = parts["authority"].rpartition("@")
         host, colon, port = where.partition(":") if "{" in where else (where, "", "")
         if "{" in user + port:
@@ -62,9 +56,8 @@ class Target:
         elif not self._rules.allows(shape.raw_host or ""):
             raise self._invalid("the URL's host is not in allowed_hosts")
         self._scheme, self._port = scheme, colon + port
-        self._rest = self._template(f"{path or '/'}{query}")
-        own = (path or "/").split("/")
-        self._watched = [place for place, segment in enumerate(own) if "{" in segment]
+        self._rest = self._template(path + query)
+        self._watched = [n for n, segment in enumerate(path.split("/")) if "{" in segment]
         self.url: URL | None = None
         """The URL of every request, where it is the same for all."""
         if self._host.fixed and self._rest.fixed:
@@ -89,6 +82,14 @@ class Target:
             return URL(f"{self._scheme}://{host}{self._port}{rest}", encoded=True)
         except ValueError:
             raise PermanentError("the message makes the URL one that cannot be read") from None
+
+    def _parts(self, url: str) -> re.Match[str]:
+        if _VISIBLE.fullmatch(url) is None:
+            raise self._invalid("the URL has blanks or non-ASCII characters; percent-encode them")
+        parts = _PARTS.fullmatch(url)
+        if parts is None:
+            raise self._invalid("the URL is not one of http:// or https://")
+        return parts
 
     def _shape(self, text: str) -> URL:
         """The URL as far as it is the same for all, with something in place of fields."""
