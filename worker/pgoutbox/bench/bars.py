@@ -37,6 +37,9 @@ BARS = (
     Bar("lanes-blocked", "msgs_per_s", "lanes-uniform", at_least=0.5),
     Bar("producers", "enqueue_to_bare", at_most=1.3),
     Bar("producers", "switching_to_no_trigger", at_most=1.25),
+    Bar("dead-destination", "refusing_to_alone", at_most=1.2),
+    Bar("dead-destination", "silent_to_alone", at_most=1.2),
+    Bar("dead-destination", "failing_to_alone", at_most=1.2),
     Bar("retention-delete", "msgs_per_s", "retention-keep", at_least=0.75),
     Bar("retention-archive", "msgs_per_s", "retention-keep", at_least=0.75),
 )

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 STAMP = "stamp:"
 FLAKY = "flaky:"
 FLAKY_EVERY = 20
+STAND_IN = "noop://"
+"""What the settings say where one of these two is meant."""
 KIB_PER_MB = 1024
 
 
@@ -112,14 +114,15 @@ def main(url: str, count: int, patience: float) -> int:
     """Run a worker until it has finished ``count`` messages, or ``patience`` is over."""
     stamp = Stamp()
     own: dict[str, Publisher] = {STAMP: stamp, FLAKY: Flaky()}
-    settings = load_settings(os.environ, to="noop://" if url in own else url)
+    settings = load_settings(os.environ, to=STAND_IN if url in own else url)
     # What fails on purpose is not news.
-    configure(settings.log.format, level="error" if url == FLAKY else "warning")
+    configure(settings.log.format, level="error" if url in own else "warning")
     watch = Stopwatch(count)
 
     async def opened(address: str, *, options: PublisherOptions) -> Publisher | BatchPublisher:
         asyncio.get_running_loop().call_later(patience, watch.stop)
-        return own[url] if url in own else await open_publisher(address, options=options)
+        replaced = url in own and address == STAND_IN
+        return own[url] if replaced else await open_publisher(address, options=options)
 
     code = run_process(lambda: Worker(settings, [watch], opened).run())
     sys.stdout.write(json.dumps(watch.result() | {"entered": stamp.entered}) + "\n")

@@ -9,6 +9,7 @@ import psycopg
 
 from pgoutbox.bench import ordered, retained, unordered
 from pgoutbox.bench.bars import BARS, FLOOR, Verdict, judge
+from pgoutbox.bench.bulkhead import dead_destination
 from pgoutbox.bench.floor import floor
 from pgoutbox.bench.place import place
 from pgoutbox.bench.producers import producers
@@ -48,6 +49,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "retention-delete": retained.delete,
     "retention-archive": retained.archive,
     "producers": producers,
+    "dead-destination": dead_destination,
 }
 
 
