@@ -49,8 +49,8 @@ class KafkaPublisher:
     def __init__(self, target: KafkaUrl, options: PublisherOptions) -> None:
         self._target = target
         self._encode = options.wire.encode
-        # The client may take half of the publish timeout, and a second to notice.
-        self._patience = options.publish_timeout / 4
+        # The client may take half of the publish timeout, and a second to notice its end.
+        self._patience = max(options.publish_timeout / 4, options.publish_timeout / 2 - 1)
         self._client = RenewedClient(partial(Client, target.config, target.where))
         self._alone: RenewedClient | None = None
         """Sends each record in a request of its own."""
