@@ -64,7 +64,11 @@ bench-all: $(READY) ## Measure every scenario of benchmarks/README.md, on a thro
 
 .PHONY: soak
 soak: $(READY) ## Kill workers while 200,000 ordered messages pass, and judge their order; about 15 minutes
-	$(BIN)/python -m pytest -m bench -s benchmarks
+	$(BIN)/python -m pytest -m bench -s benchmarks/test_order_soak.py
+
+.PHONY: bench-brokers
+bench-brokers: $(READY) ## Measure a worker against each broker's client alone, on real servers; about 10 minutes
+	$(BIN)/python -m pytest -m bench -s -p no:randomly benchmarks/test_brokers.py
 
 .PHONY: lock
 lock: $(READY) ## Resolve the dependencies again, for every supported Python
