@@ -1,0 +1,77 @@
+"""What stands in for librdkafka's producer where a test decides what becomes of records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pgoutbox.brokers import kafka_client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+    from confluent_kafka import KafkaError
+
+TOPIC = "orders"
+
+
+class Reported:
+    """A delivery report's message, as far as it is looked at."""
+
+    def topic(self) -> str:
+        return TOPIC
+
+
+class StandIn:
+    """Answers each record as it was told to, at the next poll."""
+
+    def __init__(self, config: dict[str, Any], **_: Any) -> None:
+        self.config = config
+        self.produced: list[dict[str, Any]] = []
+        self.answer: KafkaError | None = None
+        self.raises: Exception | None = None
+        """What `produce` raises."""
+        self.sends = True
+        """Requests leave, as the statistics tell."""
+        self.silent = False
+        """No report comes, unless by a purge."""
+        self.answers_purges = True
+        self._purged = False
+        self._requests = 0
+        self._reports: list[Callable[..., None]] = []
+
+    def produce(self, topic: str, *_: Any, on_delivery: Callable[..., None], **record: Any) -> None:
+        if self.raises is not None:
+            raise self.raises
+        self.produced.append({"topic": topic, **record})
+        self._reports.append(on_delivery)
+
+    def poll(self, _: float) -> int:
+        if self.sends:
+            self._requests += 1
+            self.config["stats_cb"](f'{{"req": {{"Produce": {self._requests}}}}}')
+        if self.silent and not self._purged:
+            return 0
+        reports, self._reports = self._reports, []
+        for report in reports:
+            report(self.answer, Reported())
+        return len(reports)
+
+    def purge(self, **_: Any) -> None:
+        self._purged = self.answers_purges
+
+
+def instead_of_producers(
+    monkeypatch: pytest.MonkeyPatch, prepare: Callable[[StandIn], None] = lambda _: None
+) -> list[StandIn]:
+    """Stand-ins from now on, each as ``prepare`` leaves it; the list of those that were made."""
+    made: list[StandIn] = []
+
+    def make(config: dict[str, Any], **rest: Any) -> StandIn:
+        stand_in = StandIn(config, **rest)
+        prepare(stand_in)
+        made.append(stand_in)
+        return stand_in
+
+    monkeypatch.setattr(kafka_client, "Producer", make)
+    return made
