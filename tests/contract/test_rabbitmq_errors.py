@@ -1,0 +1,185 @@
+"""Every error of the client is one of the four, and no URL is quoted."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import socket
+import ssl
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import aiormq.exceptions as amqp
+import pytest
+from aiormq.abc import DeliveredMessage
+from pamqp import commands
+from pamqp.header import ContentHeader
+
+from pgoutbox.brokers.rabbitmq import open_rabbitmq
+from pgoutbox.brokers.rabbitmq_errors import CLIENT_ERRORS, CONNECT_ERRORS
+from pgoutbox.brokers.rabbitmq_frames import Framing
+from pgoutbox.brokers.rabbitmq_link import RabbitmqLink
+from pgoutbox.brokers.rabbitmq_url import target_of
+from pgoutbox.errors import DestinationUnavailable, InvalidDestination, PublishError, RetryableError
+from pgoutbox.publisher import PublisherOptions
+from pgoutbox.testing import make_message
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pgoutbox.brokers.rabbitmq_errors import Row
+
+URL = "amqp://user:hunter2@host.example/shop?exchange=events"
+OPTIONS = PublisherOptions(destination="rabbit", publish_timeout=2.0)
+RETURNED = DeliveredMessage(
+    delivery=commands.Basic.Return(312, "hunter2", "events", "key"),
+    header=ContentHeader(),
+    body=b"",
+    channel=mock.Mock(),
+)
+
+CONNECT_EXAMPLES: list[Exception] = [
+    amqp.ProbableAuthenticationError("ACCESS_REFUSED hunter2"),
+    amqp.AuthenticationError("EXTERNAL", ["hunter2"]),
+    amqp.IncompatibleProtocolError("hunter2"),
+    amqp.InvalidFrameError("hunter2"),
+    amqp.ProtocolSyntaxError("hunter2"),
+    ssl.SSLCertVerificationError(1, "hunter2"),
+    ssl.SSLError(1, "hunter2"),
+    socket.gaierror(socket.EAI_NONAME, "hunter2"),
+    TimeoutError("hunter2"),
+    amqp.ConnectionClosed(320, "hunter2"),
+    amqp.ConnectionNotAllowed("hunter2"),
+    amqp.AMQPConnectionError("hunter2"),
+    ConnectionRefusedError(111, "hunter2"),
+    RuntimeError("hunter2"),
+]
+SENT_EXAMPLES: list[BaseException] = [
+    TimeoutError(),
+    amqp.PublishError(RETURNED, commands.Basic.Return(312, "hunter2", "events", "key")),
+    amqp.DeliveryError(None, commands.Basic.Nack(1)),
+    amqp.ChannelNotFoundEntity("hunter2"),
+    amqp.ChannelAccessRefused("hunter2"),
+    amqp.ChannelPreconditionFailed("hunter2"),
+    amqp.ChannelLockedResource("hunter2"),
+    amqp.ChannelClosed(0, "hunter2"),
+    amqp.ConnectionClosed(320, "hunter2"),
+    amqp.AMQPConnectionError("hunter2"),
+    asyncio.CancelledError("hunter2"),
+    Exception("hunter2"),
+]
+
+
+def names(examples: Sequence[BaseException]) -> list[str]:
+    return [type(error).__name__ for error in examples]
+
+
+def well_told(error: PublishError) -> bool:
+    text = repr(error) + str(error.__cause__)
+    return "hunter2" not in text and str(error).startswith("host.example:5672: ")
+
+
+@pytest.mark.parametrize("error", CONNECT_EXAMPLES, ids=names(CONNECT_EXAMPLES))
+async def test_an_error_while_connecting_makes_the_destination_unavailable(
+    error: Exception,
+) -> None:
+    publisher = await open_rabbitmq(URL, options=OPTIONS)
+    with (
+        mock.patch("aiormq.Connection.connect", side_effect=error),
+        pytest.raises(DestinationUnavailable) as caught,
+    ):
+        await publisher.publish_batch([make_message()])
+    assert well_told(caught.value)
+    await publisher.close()
+
+
+@pytest.mark.parametrize("error", SENT_EXAMPLES, ids=names(SENT_EXAMPLES))
+async def test_an_error_instead_of_a_confirmation_is_retried(error: BaseException) -> None:
+    link = mock.Mock(spec=RabbitmqLink, usable=True, blocked=False, last_confirm=0.0)
+    link.framing = Framing(channel=1, frame_max=0, exchange="events")
+    confirm = asyncio.get_running_loop().create_future()
+    confirm.set_result(None)
+    link.send.return_value = mock.Mock(confirms=[confirm], answered=True)
+    link.send.return_value.errors.return_value = [error]
+    publisher = await open_rabbitmq(URL, options=OPTIONS)
+    with mock.patch("pgoutbox.brokers.rabbitmq.connect", return_value=link):
+        (answer,) = await publisher.publish_batch([make_message()])
+    assert type(answer) is RetryableError
+    assert well_told(answer)
+    await publisher.close()
+
+
+@pytest.mark.parametrize("table", [CONNECT_ERRORS, CLIENT_ERRORS], ids=["connect", "sent"])
+def test_the_special_stands_before_the_general(table: Sequence[Row]) -> None:
+    kinds = [kind for kind, _, _ in table]
+    for place, kind in enumerate(kinds):
+        hidden = [later.__name__ for later in kinds[place + 1 :] if issubclass(later, kind)]
+        assert not hidden, f"{kind.__name__} hides {hidden}"
+
+
+@pytest.mark.parametrize(
+    ("table", "examples"),
+    [(CONNECT_ERRORS, CONNECT_EXAMPLES), (CLIENT_ERRORS, SENT_EXAMPLES)],
+    ids=["connect", "sent"],
+)
+def test_every_row_of_the_tables_has_an_example(
+    table: Sequence[Row], examples: Sequence[BaseException]
+) -> None:
+    reached = {next(kind for kind, _, _ in table if isinstance(error, kind)) for error in examples}
+    assert reached == {kind for kind, _, _ in table}
+
+
+def test_what_the_client_says_of_a_message_is_known_by_name() -> None:
+    known: list[tuple[str, Any]] = inspect.getmembers(amqp, inspect.isclass)
+    about = (amqp.AMQPChannelError, amqp.DeliveryError, amqp.AMQPConnectionError)
+    covered = tuple(kind for kind, _, _ in CLIENT_ERRORS if kind is not BaseException)
+    errors = [kind for _, kind in known if issubclass(kind, about)]
+    assert len(errors) > 15
+    assert all(issubclass(kind, covered) for kind in errors)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("amqp://", "names no host"),
+        ("amqp:///vhost", "names no host"),
+        ("amqp://user:hunter2@", "names no host"),
+        ("amqp://host:hunter2/", "host or port is not well-formed"),
+        ("amqp://[::1/hunter2", "host or port is not well-formed"),
+        ("amqp://host:99999/", "host or port is not well-formed"),
+        ("amqp://user:hunter2@host/two words", "percent-encode them"),
+        ("amqp://user:hunter2@host/Zürich", "percent-encode them"),
+        ("amqp://user:hunter2@host/a/b", "the virtual host, and that is one name"),
+        ("amqp://user:hunter2@host/?queue=a", "'queue' is no option of amqp://"),
+        ("amqp://user:hunter2@host/?exchange=a&exchange=b", "given twice"),
+        (f"amqp://user:hunter2@host/?exchange={'e' * 256}", "at most 255 bytes"),
+        ("amqp://user:hunter2@host/?heartbeat=0", "from 1 to 3600"),
+        ("amqp://user:hunter2@host/?heartbeat=soon", "from 1 to 3600"),
+        ("amqp://user:hunter2@host/?cafile=/ca.pem", "cafile is for amqps:// only"),
+        ("amqps://user:hunter2@host/?cafile=/no/such/file", "cafile cannot be loaded"),
+        ("amqps://user:hunter2@host/?certfile=/no/such/file", "certfile cannot be loaded"),
+        ("amqps://user:hunter2@host/?keyfile=/key.pem", "keyfile needs certfile"),
+    ],
+)
+async def test_a_url_that_makes_no_sense_is_refused_at_the_start_without_repeating_it(
+    url: str, problem: str
+) -> None:
+    with pytest.raises(InvalidDestination, match=problem) as caught:
+        await open_rabbitmq(url, options=OPTIONS)
+    assert "hunter2" not in repr(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_the_parts_of_a_url_are_percent_decoded() -> None:
+    target = target_of("amqp://us%40er:p%C3%A4ss%2F@host:1/a%2Fb?exchange=e%26f", "rabbit")
+    assert (target.user, target.password) == ("us@er", "päss/")
+    assert (target.host, target.port, target.vhost) == ("host", 1, "a/b")
+    assert target.exchange == "e&f"
+    assert "päss" not in repr(target)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/%2F", "/%2f"])
+def test_without_a_path_the_virtual_host_is_the_brokers_first(path: str) -> None:
+    target = target_of(f"amqp://host{path}", "rabbit")
+    assert (target.vhost, target.port, target.user) == ("/", 5672, "guest")
+    assert target_of("amqps://host", "rabbit").port == 5671

@@ -1,0 +1,116 @@
+"""What the client's exceptions mean: one table for connecting, one for a message's answer."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+import aiormq.exceptions as amqp
+
+from pgoutbox.errors import DestinationUnavailable, PublishError, RetryableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Row = tuple[type[BaseException], type[PublishError], str]
+
+# The special before the general. While connecting nothing was sent.
+CONNECT_ERRORS: Sequence[Row] = (
+    (
+        amqp.ProbableAuthenticationError,
+        DestinationUnavailable,
+        "the user or the password was refused; correct them in the destination's URL",
+    ),
+    (
+        amqp.AuthenticationError,
+        DestinationUnavailable,
+        "the broker does not offer to log in with a password (PLAIN)",
+    ),
+    (
+        amqp.IncompatibleProtocolError,
+        DestinationUnavailable,
+        "what listens there does not speak AMQP 0-9-1",
+    ),
+    # The client expects the virtual host to open, and any other answer is this to it.
+    (
+        amqp.InvalidFrameError,
+        DestinationUnavailable,
+        "the virtual host was refused; does it exist, and may the user use it?",
+    ),
+    (
+        amqp.ProtocolSyntaxError,
+        DestinationUnavailable,
+        "what listens there does not speak AMQP 0-9-1",
+    ),
+    (ssl.SSLCertVerificationError, DestinationUnavailable, "its TLS certificate was not accepted"),
+    (ssl.SSLError, DestinationUnavailable, "the TLS handshake failed"),
+    (socket.gaierror, DestinationUnavailable, "the host name has no address"),
+    (TimeoutError, DestinationUnavailable, "connecting took too long"),
+    (
+        amqp.ConnectionClosed,
+        DestinationUnavailable,
+        "the broker ended the connection at once; does it have too many, or is it going down?",
+    ),
+    (amqp.AMQPConnectionError, DestinationUnavailable, "the connection ended at once"),
+    (OSError, DestinationUnavailable, "no connection could be established"),
+    (Exception, DestinationUnavailable, "the broker could not be talked to"),
+)
+
+# Sent: an answer, or the end of the hope for one.
+CLIENT_ERRORS: Sequence[Row] = (
+    (TimeoutError, RetryableError, "no confirmation in time"),
+    (
+        amqp.PublishError,
+        RetryableError,
+        "no queue is bound for the routing key; bind one, or correct the destination's topic",
+    ),
+    (
+        amqp.DeliveryError,
+        RetryableError,
+        "the broker refused the message (nack): a queue is full, or has too few replicas",
+    ),
+    (
+        amqp.ChannelNotFoundEntity,
+        RetryableError,
+        "there is no such exchange; declare it, or correct ?exchange= in the destination's URL",
+    ),
+    (
+        amqp.ChannelAccessRefused,
+        RetryableError,
+        "the user may not publish there; grant the permission to write to the exchange",
+    ),
+    (amqp.ChannelPreconditionFailed, RetryableError, "the broker refused what the channel sent"),
+    (amqp.AMQPChannelError, RetryableError, "the channel was closed before the confirmation"),
+    (amqp.AMQPConnectionError, RetryableError, "the connection broke before the confirmation"),
+    (asyncio.CancelledError, RetryableError, "the connection ended before the confirmation"),
+    (BaseException, RetryableError, "the connection failed before the confirmation"),
+)
+
+_LIMIT = re.compile(r"larger than configured max size (\d{1,18})")
+
+
+def unconnected(error: Exception, where: str) -> PublishError:
+    """Why no connection came about."""
+    return _translated(CONNECT_ERRORS, error, where)
+
+
+def unconfirmed(error: BaseException, where: str) -> PublishError:
+    """Why a message that was sent was not confirmed."""
+    return _translated(CLIENT_ERRORS, error, where)
+
+
+def size_limit(error: BaseException | None) -> int | None:
+    """The largest message that the broker takes, where the error says so."""
+    if not isinstance(error, amqp.ChannelPreconditionFailed):
+        return None
+    found = _LIMIT.search(str(error))
+    return int(found[1]) if found else None
+
+
+def _translated(table: Sequence[Row], error: BaseException, where: str) -> PublishError:
+    # The client's own texts hold the broker's words, and names out of the message.
+    meaning, text = next((row[1], row[2]) for row in table if isinstance(error, row[0]))
+    return meaning(f"{where}: {text}")
