@@ -1,0 +1,233 @@
+"""How a batch becomes requests, and the answers to requests become one for each message."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore import exceptions as aws
+
+from pgoutbox.brokers.sqs import open_sqs
+from pgoutbox.errors import (
+    DestinationUnavailable,
+    PermanentError,
+    PublishError,
+    RetryableError,
+)
+from pgoutbox.publisher import PublisherOptions
+from pgoutbox.testing import make_message
+from pgoutbox.wire.template import Template
+from tests.support.brokers.aws import standing_in
+
+if TYPE_CHECKING:
+    from pgoutbox.brokers.aws import AwsPublisher
+    from pgoutbox.message import ClaimedMessage
+
+OPTIONS = PublisherOptions(destination="queues", publish_timeout=20.0, concurrency=50)
+IMPATIENT = PublisherOptions(destination="queues", publish_timeout=1.0, concurrency=1)
+BROKEN = aws.ConnectionClosedError(endpoint_url="http://host")
+
+
+def bodies(request: dict[str, Any]) -> list[str]:
+    return [entry["MessageBody"] for entry in request["Entries"]]
+
+
+def taken(request: dict[str, Any]) -> dict[str, Any]:
+    return {"Successful": [{"Id": entry["Id"]} for entry in request["Entries"]]}
+
+
+def numbered(count: int, **fields: Any) -> list[ClaimedMessage]:
+    return [make_message(id=n, body=b"%d" % n, **fields) for n in range(count)]
+
+
+async def opened(options: PublisherOptions = OPTIONS, query: str = "") -> AwsPublisher:
+    return await open_sqs(f"sqs://eu-west-1/q{query}", options=options)
+
+
+def kinds(answers: Any) -> list[type[PublishError] | None]:
+    return [answer and type(answer) for answer in answers]
+
+
+async def test_what_was_taken_stays_taken_whatever_becomes_of_the_others() -> None:
+    sends: Counter[str] = Counter()
+
+    async def answer(operation: str, request: dict[str, Any]) -> object:
+        if operation == "get_queue_url":
+            return {"QueueUrl": "u"}
+        sends.update(bodies(request))
+        if "10" in bodies(request):
+            raise BROKEN
+        whole = taken(request)
+        if "3" in bodies(request):
+            whole["Successful"] = whole["Successful"][:3] + whole["Successful"][5:]
+            whole["Failed"] = [
+                {"Id": "3", "SenderFault": False, "Code": "InternalError"},
+                {"Id": "4", "SenderFault": True, "Code": "InvalidMessageContents"},
+            ]
+        return whole
+
+    with standing_in(answer):
+        answers = kinds(await (await opened()).publish_batch(numbered(25)))
+    expected: list[type[PublishError] | None] = [None] * 25
+    expected[3], expected[4] = RetryableError, PermanentError
+    expected[10:20] = [RetryableError] * 10
+    assert answers == expected
+    assert set(sends.values()) == {1}
+
+
+async def test_an_answer_for_nobody_is_logged_and_none_at_all_is_retried(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def answer(operation: str, _: object) -> object:
+        if operation == "get_queue_url":
+            return {"QueueUrl": "u"}
+        return {"Successful": [{"Id": "0"}, {"Id": "7"}], "Failed": [{"Id": "x"}, {}]}
+
+    with standing_in(answer), caplog.at_level(logging.WARNING, "pgoutbox"):
+        answers = await (await opened()).publish_batch(numbered(2))
+    assert kinds(answers) == [None, RetryableError]
+    assert str(answers[1]).endswith("the answer says nothing about this message")
+    assert "ignored 3 answers for messages that were not sent" in caplog.text
+
+
+async def test_a_request_that_is_refused_as_a_whole_is_repeated_message_by_message() -> None:
+    requests: list[list[str]] = []
+
+    async def answer(operation: str, request: dict[str, Any]) -> object:
+        if operation == "get_queue_url":
+            return {"QueueUrl": "u"}
+        requests.append(bodies(request))
+        if "2" in bodies(request):
+            raise aws.ClientError({"Error": {"Code": "BatchRequestTooLong"}}, "Send")
+        return taken(request)
+
+    with standing_in(answer):
+        answers = await (await opened()).publish_batch(numbered(4))
+    assert kinds(answers) == [None, None, PermanentError, None]
+    assert requests == [["0", "1", "2", "3"], ["0"], ["1"], ["2"], ["3"]]
+
+
+async def test_no_request_has_more_than_ten_messages_or_more_bytes_than_allowed() -> None:
+    requests: list[int] = []
+
+    async def answer(operation: str, request: dict[str, Any]) -> object:
+        if operation == "get_queue_url":
+            return {"QueueUrl": "u"}
+        size = 0
+        for entry in request["Entries"]:
+            size += len(entry["MessageBody"])
+            for name, value in entry["MessageAttributes"].items():
+                size += len(name) + len(value["DataType"]) + len(value["StringValue"])
+        assert size <= 4096
+        requests.append(len(request["Entries"]))
+        return taken(request)
+
+    sizes = [10] * 21 + [1500, 1500, 1500, 3500, 10]
+    batch = [make_message(id=n, body=b"x" * size) for n, size in enumerate(sizes)]
+    with standing_in(answer):
+        answers = await (await opened(query="?max_bytes=4096")).publish_batch(batch)
+    assert kinds(answers) == [None] * len(batch)
+    assert max(requests) <= 10
+    assert sum(requests) == len(batch)
+
+
+@pytest.mark.parametrize(("concurrency", "most"), [(3, 3), (500, 50)])
+async def test_no_more_requests_run_at_once_than_the_concurrency_and_fifty(
+    concurrency: int, most: int
+) -> None:
+    running = 0
+    seen = 0
+
+    async def answer(operation: str, request: dict[str, Any]) -> object:
+        nonlocal running, seen
+        if operation == "get_queue_url":
+            return {"QueueUrl": "u"}
+        running += 1
+        seen = max(seen, running)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        running -= 1
+        return taken(request)
+
+    options = PublisherOptions(destination="queues", concurrency=concurrency)
+    with standing_in(answer):
+        answers = await (await opened(options)).publish_batch(numbered(600))
+    assert kinds(answers) == [None] * 600
+    assert seen == most
+
+
+async def test_what_was_not_answered_in_time_is_retried_and_what_was_not_sent_is_refunded() -> None:
+    silence = asyncio.Event()
+
+    async def answer(operation: str, request: dict[str, Any]) -> object:
+        if operation == "get_queue_url":
+            return {"QueueUrl": "u"}
+        if "10" in bodies(request):
+            await silence.wait()
+        return taken(request)
+
+    with standing_in(answer):
+        publisher = await opened(IMPATIENT)
+        async with asyncio.timeout(IMPATIENT.publish_timeout):
+            answers = await publisher.publish_batch(numbered(25))
+    assert kinds(answers) == [None] * 10 + [RetryableError] * 10 + [DestinationUnavailable] * 5
+    assert str(answers[10]) == "queue q in eu-west-1: no answer in time"
+
+
+async def test_a_queue_that_is_not_found_in_half_of_the_time_makes_it_unavailable() -> None:
+    async def answer(_: str, __: object) -> object:
+        return await asyncio.Event().wait()
+
+    with standing_in(answer):
+        publisher = await opened(IMPATIENT)
+        async with asyncio.timeout(IMPATIENT.publish_timeout * 0.9):
+            answers = await publisher.publish_batch(numbered(2))
+    assert kinds(answers) == [DestinationUnavailable] * 2
+
+
+async def test_a_cancellation_ends_every_request_of_the_batch() -> None:
+    begun, ended = 0, 0
+    all_begun = asyncio.Event()
+
+    async def answer(operation: str, _: object) -> object:
+        nonlocal begun, ended
+        if operation == "get_queue_url":
+            return {"QueueUrl": "u"}
+        begun += 1
+        if begun == 3:
+            all_begun.set()
+        try:
+            return await asyncio.Event().wait()
+        finally:
+            ended += 1
+
+    with standing_in(answer):
+        publisher = await opened()
+        task = asyncio.ensure_future(publisher.publish_batch(numbered(25)))
+        await all_begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert (begun, ended) == (3, 3)
+
+
+async def test_a_queues_url_is_asked_for_once_per_name() -> None:
+    async def answer(operation: str, request: dict[str, Any]) -> object:
+        if operation == "get_queue_url":
+            return {"QueueUrl": f"url of {request['QueueName']}"}
+        return taken(request)
+
+    options = PublisherOptions(destination="queues", topic=Template("q-{aggregate_type}"))
+    with standing_in(answer) as client:
+        publisher = await open_sqs("sqs://eu-west-1/123456789012/", options=options)
+        for _ in range(2):
+            batch = [*numbered(2, aggregate_type="a"), *numbered(1, aggregate_type="b")]
+            assert kinds(await publisher.publish_batch(batch)) == [None] * 3
+    asked = [request for operation, request in client.requests if operation == "get_queue_url"]
+    owner = {"QueueOwnerAWSAccountId": "123456789012"}
+    assert asked == [{"QueueName": "q-a"} | owner, {"QueueName": "q-b"} | owner]
+    sent = [request for operation, request in client.requests if operation != "get_queue_url"]
+    assert {request["QueueUrl"] for request in sent} == {"url of q-a", "url of q-b"}

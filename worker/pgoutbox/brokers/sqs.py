@@ -1,0 +1,69 @@
+"""``sqs://``: messages to queues of Amazon SQS."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pgoutbox.brokers.aws import AwsPublisher, connections
+from pgoutbox.brokers.aws_client import AwsClient
+from pgoutbox.brokers.aws_url import Place, Service, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pgoutbox.brokers.aws_message import Entry
+    from pgoutbox.publisher import PublisherOptions
+
+SQS = Service(
+    name="sqs",
+    thing="queue",
+    longest_name=80,
+    max_bytes=1024 * 1024,
+    account_required=False,
+)
+MOST_URLS = 10_000
+"""Queue URLs that are remembered; a template may make a queue of every aggregate."""
+
+
+async def open_sqs(url: str, /, *, options: PublisherOptions) -> AwsPublisher:
+    """Open ``sqs://REGION/[ACCOUNT/]QUEUE``, without connecting to it.
+
+    The queue may be a template, or stand in the topic setting. Without an account it is the
+    worker's own.
+    """
+    place = parse(url, SQS, options)
+    client = AwsClient(
+        place, publish_timeout=options.publish_timeout, connections=connections(options)
+    )
+    return AwsPublisher(place, options, client, _Queues(client, place))
+
+
+class _Queues:
+    """Sends to queues by their URLs, which it asks for by their names."""
+
+    def __init__(self, client: AwsClient, place: Place) -> None:
+        self._client = client
+        self._owner = {} if place.account is None else {"QueueOwnerAWSAccountId": place.account}
+        self._urls: dict[str, str] = {}
+
+    async def find(self, name: str) -> str:
+        if (known := self._urls.get(name)) is not None:
+            return known
+        answer = await self._client.call("get_queue_url", QueueName=name, **self._owner)
+        if len(self._urls) >= MOST_URLS:
+            self._urls.clear()
+        url = self._urls[name] = str(answer["QueueUrl"])
+        return url
+
+    def forget(self, name: str) -> None:
+        self._urls.pop(name, None)
+
+    async def send(self, target: str, entries: Sequence[Entry]) -> Mapping[str, Any]:
+        return await self._client.call(
+            "send_message_batch",
+            QueueUrl=target,
+            Entries=[
+                {"Id": str(place), "MessageBody": entry.body, **entry.fields}
+                for place, entry in enumerate(entries)
+            ],
+        )
