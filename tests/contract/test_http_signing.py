@@ -235,6 +235,20 @@ async def test_without_any_good_secret_nothing_is_sent_until_there_is_one(
     Webhook(NEW).verify(server.exchanges[0].body, headers_of(server.exchanges[0]))
 
 
+@pytest.mark.parametrize("first", ["unreadable", "none"])
+def test_where_secrets_could_not_be_read_once_nothing_goes_out_unsigned(first: str) -> None:
+    message, secrets = make_message(), Secrets()
+    signer = Signer(secrets)
+    states: list[Sequence[str] | Exception] = [FileNotFoundError("gone"), ()]
+    if first == "none":
+        states.reverse()
+    secrets.now = states[0]
+    signer.check("hook")
+    secrets.now = states[1]
+    with pytest.raises(DestinationUnavailable):
+        signer.headers(message.message_id, message.body)
+
+
 def test_secrets_that_cannot_be_understood_at_start_are_refused() -> None:
     secrets = Secrets()
     secrets.now = ValueError("the file holds no secret")
