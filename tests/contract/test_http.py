@@ -119,6 +119,15 @@ async def test_any_2xx_takes_the_message(receiver: tuple[Receiver, str], status:
     assert await attempt(f"{receiver[1]}/status/{status}") is None
 
 
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 405, 407, 421, 423])
+async def test_a_4xx_about_the_endpoint_is_worth_a_retry(
+    receiver: tuple[Receiver, str], status: int
+) -> None:
+    error = await attempt(f"{receiver[1]}/status/{status}")
+    assert type(error) is RetryableError
+    assert str(error).startswith(f"answered {status}")
+
+
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 501, 502, 503, 504, 507, 599])
 async def test_an_answer_that_may_change_is_retried(
     receiver: tuple[Receiver, str], status: int
@@ -128,8 +137,10 @@ async def test_an_answer_that_may_change_is_retried(
     assert str(error).startswith(f"answered {status}")
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 409, 413, 415, 422, 451, 499])
-async def test_any_other_4xx_is_permanent(receiver: tuple[Receiver, str], status: int) -> None:
+@pytest.mark.parametrize("status", [400, 406, 409, 413, 415, 422, 451, 499])
+async def test_a_4xx_about_the_message_is_permanent(
+    receiver: tuple[Receiver, str], status: int
+) -> None:
     error = await attempt(f"{receiver[1]}/status/{status}")
     assert type(error) is PermanentError
     assert str(error).startswith(f"answered {status}")

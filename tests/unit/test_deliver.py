@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from pgoutbox.destinations.breaker import Breaker
 from pgoutbox.dispatch import deliver
 from pgoutbox.dispatch.deliver import Deliverer
 from pgoutbox.dispatch.finalizer import Finalizer
@@ -132,6 +133,24 @@ async def test_nobody_there_is_blamed_on_the_message_only_when_others_got_throug
         Published(),
         Unavailable("refused", works_for_others=True),
     ]
+
+
+async def test_a_message_that_is_refused_for_good_does_not_mean_that_the_destination_works() -> (
+    None
+):
+    failures = Breaker().limits.failures
+
+    async def script(message: ClaimedMessage) -> None:
+        if message.id > failures:
+            raise PermanentError("too large")
+        raise RetryableError("503")
+
+    delivery = Delivery(Scripted(script))
+    delivery.start(*range(1, failures + 1))
+    await delivery.ended()
+    delivery.start(failures + 1)
+    await delivery.ended()
+    assert delivery.destination.breaker.is_open
 
 
 async def test_a_message_whose_publish_is_not_to_start_any_more_is_handed_back_unpublished() -> (

@@ -49,6 +49,16 @@ RETRYABLE_STATUS = frozenset(
         HTTPStatus.REQUEST_TIMEOUT,
         HTTPStatus.TOO_EARLY,
         HTTPStatus.TOO_MANY_REQUESTS,
+        # About the endpoint or what it is told of us, not about the message: a wrong secret or a
+        # route that is not deployed yet must not bury all that waits.
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.PAYMENT_REQUIRED,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.NOT_FOUND,
+        HTTPStatus.METHOD_NOT_ALLOWED,
+        HTTPStatus.PROXY_AUTHENTICATION_REQUIRED,
+        HTTPStatus.MISDIRECTED_REQUEST,
+        HTTPStatus.LOCKED,
     }
 )
 

@@ -45,7 +45,7 @@ class Breaker:
     """Successes at the time when a message failed; the oldest are forgotten."""
 
     def reached(self) -> None:
-        """The destination took a message, or told why it does not."""
+        """The destination took a message."""
         self._successes += 1
         self._failing.clear()
         self._pause = 0.0

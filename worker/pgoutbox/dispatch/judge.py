@@ -44,9 +44,12 @@ class Judge:
             case PermanentFailure(error, gone=True):
                 breaker.gone(now)
                 self._opened(error)
-            case PermanentFailure() | Deferred():
+            case Deferred():
                 breaker.reached()
                 self._closed()
+            case PermanentFailure():
+                # It may not even have been sent: neither good news nor bad.
+                pass
             case Unavailable(error):
                 works = breaker.unreached(message.id, now)
                 self._opened(error)

@@ -109,8 +109,8 @@ class Destination(Section):
     breaker: Breaker = Breaker()
     defer_max_age: Seconds = Field(
         default=86400.0,
-        description="Seconds after which a message that is deferred again and again is dead, and one"
-        " that fails with all others spends its attempts after all.",
+        description="Seconds after which a message that is deferred again and again is dead, and"
+        " one that fails with all others spends its attempts after all.",
     )
     dead_head: Literal["block", "skip"] = Field(
         default="block",
@@ -164,14 +164,25 @@ class _SecretsFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._words: tuple[str, ...] = ()
+        self._error: OSError | ValueError | None = None
         self._read_at: float | None = None
 
     def __call__(self) -> Sequence[str]:
         now = time.monotonic()
         if self._read_at is None or now - self._read_at >= REREAD_SECONDS:
-            self._words = tuple(_words(read_secret(self._path)))
             self._read_at = now
+            self._read()
+        if self._error is not None:
+            raise self._error
         return self._words
+
+    def _read(self) -> None:
+        try:
+            self._words = tuple(_words(read_secret(self._path)))
+        except (OSError, ValueError) as error:
+            self._error = error
+        else:
+            self._error = None
 
 
 def _words(text: str) -> list[str]:
