@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import KafkaError, KafkaException
+
 from pgoutbox.brokers import kafka_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
-    from confluent_kafka import KafkaError
 
 TOPIC = "orders"
 
@@ -31,6 +32,8 @@ class StandIn:
         self.answer: KafkaError | None = None
         self.raises: Exception | None = None
         """What `produce` raises."""
+        self.fatal: KafkaError | None = None
+        """What `poll` raises, once."""
         self.sends = True
         """Requests leave, as the statistics tell."""
         self.silent = False
@@ -50,6 +53,9 @@ class StandIn:
         if self.sends:
             self._requests += 1
             self.config["stats_cb"](f'{{"req": {{"Produce": {self._requests}}}}}')
+        if self.fatal is not None:
+            error, self.fatal = self.fatal, None
+            raise KafkaException(error)
         if self.silent and not self._purged:
             return 0
         reports, self._reports = self._reports, []

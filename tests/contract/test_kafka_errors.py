@@ -174,7 +174,7 @@ async def test_text_that_has_no_encoding_is_permanent(
     assert type(await answer_of(publisher)) is PermanentError
 
 
-@pytest.mark.parametrize("way", ["callback", "report", "produce"])
+@pytest.mark.parametrize("way", ["callback", "poll", "report", "produce"])
 async def test_after_a_fatal_error_what_is_open_is_retried_and_the_rest_goes_by_a_new_client(
     publisher: KafkaPublisher, made: list[StandIn], way: str
 ) -> None:
@@ -185,6 +185,8 @@ async def test_after_a_fatal_error_what_is_open_is_retried_and_the_rest_goes_by_
     first.answer = KafkaError(KafkaError._PURGE_QUEUE)
     if way == "callback":
         first.config["error_cb"](FENCED)
+    elif way == "poll":
+        first.fatal = FENCED
     elif way == "report":
         first.silent, first.answer = False, FENCED
     else:

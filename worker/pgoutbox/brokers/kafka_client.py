@@ -201,6 +201,9 @@ class Client:
         served = 0
         try:
             served = self._producer.poll(0)
+        except KafkaException as exception:
+            # How a fatal error is told, whatever the callback for errors says.
+            self._on_error(exception.args[0])
         finally:
             # Whatever happens: without a next time nothing would ever be answered again.
             self._delay = QUICK if served else min(self._delay * 1.5, SLOW)

@@ -110,6 +110,8 @@ def _defaults(publish_timeout: float) -> Config:
     delivery = max(SHORTEST_DELIVERY, int(publish_timeout * 500))
     return {
         "client.id": "pgoutbox",
+        # Warnings; connections that were idle are closed and opened without a word.
+        "log_level": 4,
         "acks": "all",
         "enable.idempotence": True,
         "delivery.timeout.ms": delivery,
