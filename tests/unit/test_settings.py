@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from pgoutbox.settings import Settings, SettingsError, load_settings, warnings
-from pgoutbox.settings.table import between_markers, main, page, settings_table
+from pgoutbox.settings.table import main, page, settings_table
 
 LOCAL = {"PGOUTBOX_DSN": "host=/run/postgresql dbname=shop"}
 SENSITIVE = "geheim-47"
@@ -335,18 +335,13 @@ def test_the_documentation_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> Non
     assert main(["--check"]) == 0, "run: python -m pgoutbox.settings.table --write"
 
 
-def test_the_table_is_written_between_the_markers_and_nowhere_else(
+def test_the_page_is_written_only_when_that_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    readme = tmp_path / "README.md"
-    readme.write_text("a\n<!-- settings:start -->\nold\n<!-- settings:end -->\nb\n")
     assert main(["--check"]) == 1
-    assert "docs/settings.md, README.md" in capsys.readouterr().err
-    assert "old" in readme.read_text()
+    assert "docs/settings.md is out of date" in capsys.readouterr().err
+    assert not (tmp_path / "docs").exists()
     assert main(["--write"]) == 0
-    assert readme.read_text() == (
-        f"a\n<!-- settings:start -->\n{settings_table()}<!-- settings:end -->\nb\n"
-    )
+    assert (tmp_path / "docs/settings.md").read_text() == page()
     assert main(["--check"]) == 0
-    assert between_markers("no markers") == "no markers"

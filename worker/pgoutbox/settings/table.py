@@ -1,7 +1,6 @@
 """The table of settings, generated from the models: ``python -m pgoutbox.settings.table --write``.
 
-Run it where docs/settings.md and README.md are; ``--check`` writes nothing and fails when either
-is out of date.
+Run it in the project's folder; ``--check`` writes nothing and fails when the page is out of date.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from pgoutbox.settings.names import DESTINATION_LEAVES, WORKER_LEAVES, Leaf, var
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-START = "<!-- settings:start -->"
-END = "<!-- settings:end -->"
+PAGE = Path("docs/settings.md")
 # Where the default is no constant.
 TOLD_DEFAULTS = {
     ("dsn",): "required",
@@ -60,31 +58,19 @@ def page() -> str:
     return INTRODUCTION + settings_table()
 
 
-def between_markers(text: str) -> str:
-    """``text`` with the table between its markers; unchanged where it has none."""
-    before, start, rest = text.partition(START)
-    _, end, after = rest.partition(END)
-    return f"{before}{start}\n{settings_table()}{end}{after}" if start and end else text
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write or check both files below the current folder; 1 when one is out of date."""
+    """Write or check docs/settings.md below the current folder; 1 when it is out of date."""
     parser = argparse.ArgumentParser(prog="python -m pgoutbox.settings.table")
     action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--write", action="store_true", help="bring both files up to date")
-    action.add_argument("--check", action="store_true", help="fail when one is out of date")
+    action.add_argument("--write", action="store_true", help="bring the page up to date")
+    action.add_argument("--check", action="store_true", help="fail when it is out of date")
     write = parser.parse_args(arguments).write
-    stale = []
-    for path in (Path("docs/settings.md"), Path("README.md")):
-        old = path.read_text(encoding="utf-8") if path.exists() else ""
-        new = between_markers(old) if path.name == "README.md" else page()
-        if new != old:
-            stale.append(str(path))
-            if write:
-                path.parent.mkdir(exist_ok=True)
-                path.write_text(new, encoding="utf-8")
+    stale = not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page()
+    if stale and write:
+        PAGE.parent.mkdir(exist_ok=True)
+        PAGE.write_text(page(), encoding="utf-8")
     if stale and not write:
-        sys.stderr.write(f"out of date: {', '.join(stale)}; run this with --write\n")
+        sys.stderr.write(f"{PAGE} is out of date; run this with --write\n")
         return 1
     return 0
 
