@@ -92,7 +92,7 @@ def new_topic() -> str:
 
 def create_topic(url: str, name: str, *, partitions: int = 1, **config: str) -> str:
     """Create a topic; underscores in the names of settings stand for dots."""
-    admin = AdminClient({"bootstrap.servers": bootstrap(url)})
+    admin = AdminClient({"bootstrap.servers": bootstrap(url), "log_level": 4})
     settings = {key.replace("_", "."): value for key, value in config.items()}
     topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
     admin.create_topics([topic])[name].result(PATIENCE)

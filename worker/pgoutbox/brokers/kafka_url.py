@@ -125,6 +125,7 @@ def _defaults(publish_timeout: float) -> Config:
         "queue.buffering.max.messages": 1_000_000,
         # As Java's clients do, so that a key is in the same partition whoever wrote it.
         "partitioner": "murmur2_random",
+        # How often it is noted whether requests leave.
         "statistics.interval.ms": 1000,
     }
 
