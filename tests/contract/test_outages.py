@@ -67,6 +67,16 @@ class Site:
         for proxy in self._proxies:
             proxy.freeze()
 
+    def hold_answers(self) -> None:
+        for proxy in self._proxies:
+            proxy.hold_answers()
+
+    def answer_again(self) -> None:
+        """On new connections; what was held back is never heard."""
+        for proxy in self._proxies:
+            proxy.cut()
+            proxy.thaw()
+
     def enqueue(self, number: int) -> None:
         enqueue(self._conn, self.names, number)
 
@@ -88,6 +98,10 @@ class Site:
             end.name: self.ids(end.name, "status = 'done'") - end.arrived() for end in self.ends
         }
         return {name: ids for name, ids in lost.items() if ids}
+
+    def unanswered(self, end: End) -> set[str]:
+        """What a consumer has already found, although the broker's word has not come."""
+        return end.arrived() - self.ids(end.name, "status = 'done'")
 
     def until_done(self, patience: float) -> dict[str, float]:
         """Seconds after which each broker's messages were all done, of those that were in time."""
@@ -250,22 +264,47 @@ def test_an_outage_of_a_minute_loses_nothing_and_ends_without_a_restart(
     assert (worker.events("lease lost"), worker.events("dead letters")) == ([], [])
 
 
-def test_a_broker_that_never_answers_holds_neither_a_message_nor_the_drain(
-    site: Site, dsn: str
+@pytest.mark.parametrize("connected", [True, False])
+def test_brokers_that_never_answer_hold_neither_messages_nor_leases_nor_the_drain(
+    site: Site, dsn: str, *, connected: bool
 ) -> None:
     nothing = dict.fromkeys(site.names, 0)
     with site.worker(dsn).started() as worker:
+        if connected:
+            site.enqueue(1)
+            assert site.until_done(RESUMED).keys() == set(site.names)
         site.freeze()
         site.enqueue(5)
         began = time.monotonic()
         for name in site.names:
             worker.wait_for("publish failed", destination=name)
         assert time.monotonic() - began < 2 * PUBLISH_TIMEOUT
-        eventually(lambda: all(site.each("lease_version > 1").values()), "second tries")
+        tried = "status <> 'done' AND lease_version > 1"
+        eventually(lambda: all(site.each(tried).values()), "second tries")
         code, seconds = worker.stop()
 
     assert code == 0
     assert seconds < float(SETTINGS["DRAIN__SOFT"]) + 3.0
-    assert site.each("status <> 'pending'") == nothing
+    assert site.each("status = 'pending'") == dict.fromkeys(site.names, 5)
     assert site.each("reclaims > 0") == nothing
     assert worker.events("lease lost") == worker.events("lease unconfirmed") == []
+
+
+def test_what_arrived_while_its_answer_was_lost_is_not_done_until_it_is_sent_again(
+    site: Site, dsn: str
+) -> None:
+    with site.worker(dsn).started() as worker:
+        site.enqueue(1)
+        assert site.until_done(RESUMED).keys() == set(site.names)
+        site.hold_answers()
+        site.enqueue(5)
+        for name in site.names:
+            worker.wait_for("publish failed", destination=name)
+        assert site.each("status = 'done'") == dict.fromkeys(site.names, 1)
+        assert {end.name for end in site.ends if not site.unanswered(end)} == set()
+        site.answer_again()
+        assert site.until_done(RESUMED).keys() == set(site.names)
+        assert worker.stop().code == 0
+
+    assert site.missing() == {}
+    assert worker.events("lease lost") == []
