@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ CE_PREFIX = "ce_"
 """How CloudEvents' binding to Kafka begins the names of headers."""
 ROOM = 0.01
 """Seconds until a full buffer is tried again."""
+MOST_KINDS = 1000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -49,6 +51,9 @@ class KafkaPublisher:
     def __init__(self, target: KafkaUrl, options: PublisherOptions) -> None:
         self._target = target
         self._encode = options.wire.encode
+        self._by_kind = not re.search(r"\{(?!aggregate_type|event_type)", target.topic.text)
+        self._topics: dict[tuple[str, str], str] = {}
+        """Names that were made already, where they depend on these two only: for speed."""
         # The client may take half of the publish timeout, and a second to notice its end.
         self._patience = max(options.publish_timeout / 4, options.publish_timeout / 2 - 1)
         self._client = RenewedClient(partial(Client, target.config, target.where))
@@ -120,12 +125,18 @@ class KafkaPublisher:
         return client.produce(batch, index, topic, envelope, when)
 
     def _topic_of(self, message: ClaimedMessage) -> str:
+        kind = (message.aggregate_type, message.event_type)
+        topic = self._topics.get(kind)
+        if topic is not None:
+            return topic
         topic = self._target.topic.render(message)
         if TOPIC_NAME.fullmatch(topic) is None:
             raise PermanentError(
                 f"the topic {topic[:80]!r} is no name that Kafka takes: ASCII letters, digits,"
                 " dots, underscores and hyphens, at most 249"
             )
+        if self._by_kind and len(self._topics) < MOST_KINDS:
+            self._topics[kind] = topic
         return topic
 
     async def _send_alone(

@@ -47,9 +47,7 @@ class RenewedClient:
 
     async def close(self) -> None:
         """Close the present one, and wait for those before it."""
-        await self._client.close()
-        if self._retiring:
-            await asyncio.wait(self._retiring, timeout=1.0)
+        await asyncio.gather(self._client.close(), *self._retiring)
 
     def _renew(self, now: float) -> None:
         try:
