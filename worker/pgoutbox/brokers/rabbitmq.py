@@ -74,7 +74,7 @@ class RabbitmqPublisher:
             await before.replace_channel(seconds=self._connecting)
             return before
         if before is not None:
-            before.abort()
+            self._links.drop(before)
         return await connect(self._target, seconds=self._connecting)
 
     async def _link(self) -> RabbitmqLink:

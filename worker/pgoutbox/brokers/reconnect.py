@@ -39,7 +39,7 @@ LinkT = TypeVar("LinkT", bound=Link)
 class Reconnecting(Generic[LinkT]):
     """Gives whoever publishes the open connection, or says why there is none.
 
-    ``connect`` is given what there was before, to mend it or to abort it. It raises
+    ``connect`` is given what there was before, to mend it or to drop it. It raises
     `DestinationUnavailable`, and ends within ``patience`` seconds or a little later. While it fails
     it is not called again at once: those who ask meanwhile hear the same.
     """
@@ -52,6 +52,7 @@ class Reconnecting(Generic[LinkT]):
         self._patience = patience
         self._link: LinkT | None = None
         self._opening: asyncio.Task[None] | None = None
+        self._leaving: set[asyncio.Future[None]] = set()
         self._problem = ""
         self._pause = FIRST_PAUSE
         self._not_before = 0.0
@@ -79,6 +80,10 @@ class Reconnecting(Generic[LinkT]):
         if link is self._link:
             self._link = None
         link.abort()
+        # Nobody waits for what its client has to put away.
+        task = asyncio.ensure_future(link.close())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
         """End the connection, and any attempt at one."""
@@ -89,6 +94,8 @@ class Reconnecting(Generic[LinkT]):
         link, self._link = self._link, None
         if link is not None:
             await link.close()
+        if self._leaving:
+            await asyncio.wait(self._leaving, timeout=1.0)
 
     def _usable(self) -> LinkT | None:
         return self._link if self._link is not None and self._link.usable else None
