@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import socket
 import uuid
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from pgoutbox.errors import (
     RetryableError,
 )
 from pgoutbox.publisher import PublisherOptions
-from pgoutbox.testing import Arrivals, PublisherContract, make_message
+from pgoutbox.testing import SECRET, Arrivals, OpenAt, PublisherContract, make_message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -86,6 +87,20 @@ class TestHttp(PublisherContract):
     @pytest.fixture
     async def unreachable(self, nowhere: str) -> HttpPublisher:
         return await open_http(nowhere, options=OPTIONS)
+
+    @pytest.fixture
+    async def unauthorized(self, receiver: tuple[Receiver, str]) -> HttpPublisher:
+        url = f"{receiver[1]}/status/401".replace("http://", f"http://user:{SECRET}@")
+        return await open_http(url, options=OPTIONS)
+
+    @pytest.fixture
+    async def missing(self, receiver: tuple[Receiver, str]) -> HttpPublisher:
+        return await open_http(f"{receiver[1]}/status/404", options=OPTIONS)
+
+    @pytest.fixture
+    def open_at(self) -> OpenAt:
+        options = dataclasses.replace(OPTIONS, publish_timeout=2.0)
+        return lambda address: open_http(f"http://{address}/", options=options)
 
     async def test_no_more_connections_than_the_concurrency_are_opened(
         self, publisher: HttpPublisher, receiver: tuple[Receiver, str]

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pgoutbox import testing
 from pgoutbox.brokers.noop import NoopBatchPublisher, NoopPublisher
 from pgoutbox.errors import DestinationUnavailable, PublishError, RetryableError
-from pgoutbox.testing import PublisherContract
+from pgoutbox.testing import PublisherContract, contract
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,7 +131,7 @@ async def test_a_publisher_that_a_cancellation_breaks_is_found() -> None:
 async def test_a_close_that_fails_or_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="closed already"):
         await CONTRACT.test_close_ends_and_may_be_repeated(ClosesOnce())
-    monkeypatch.setattr(testing, "PATIENCE", 0.01)
+    monkeypatch.setattr(contract, "PATIENCE", 0.01)
     with pytest.raises(TimeoutError):
         await CONTRACT.test_close_ends_and_may_be_repeated(NeverCloses())
 

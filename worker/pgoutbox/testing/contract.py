@@ -1,18 +1,4 @@
-"""What a package with a publisher of its own tests it with. Needs pytest and an asyncio plugin.
-
-::
-
-    class TestFax(PublisherContract):
-        @pytest.fixture
-        async def publisher(self) -> AsyncIterator[FaxPublisher]:
-            publisher = await open_fax("fax://...", options=OPTIONS)
-            yield publisher
-            await publisher.close()
-
-The tests are coroutines: run them with ``asyncio_mode = auto`` of pytest-asyncio, or mark the
-class. `PublisherContract.arrivals` and `PublisherContract.unreachable` may be overridden to have
-more of the contract checked.
-"""
+"""The contract between a worker and its publishers, as tests."""
 
 # ruff: noqa: S101 - these are tests
 
@@ -20,85 +6,31 @@ from __future__ import annotations
 
 import asyncio
 import json
-import uuid
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pytest
 
-from pgoutbox.errors import (
-    Defer,
-    DestinationUnavailable,
-    PermanentError,
-    PublishError,
-    RetryableError,
+from pgoutbox.errors import PermanentError
+from pgoutbox.message import ClaimedMessage  # noqa: TC001 - signatures that users read
+from pgoutbox.publisher import BatchPublisher
+from pgoutbox.testing.calling import (
+    PATIENCE,
+    AnyPublisher,
+    publish_all,
+    publish_one,
+    worth_a_retry,
 )
-from pgoutbox.message import ClaimedMessage
-from pgoutbox.publisher import BatchPublisher, Publisher
+from pgoutbox.testing.faults import FaultContract
+from pgoutbox.testing.messages import PAYLOADS, TEXTS, make_message
 
-AnyPublisher: TypeAlias = Publisher | BatchPublisher
 Arrivals: TypeAlias = Callable[[], Sequence[bytes]]
 
-THE_FOUR = (RetryableError, PermanentError, Defer, DestinationUnavailable)
-PATIENCE = 10.0
-"""Seconds that anything of the suite may take."""
-
-PAYLOADS = {
-    "json": b'{"n": 12345678901234567890123, "d": 0.1234567890123456789}',
-    "empty": b"",
-    "null": b"null",
-    "binary": bytes(range(256)),
-    "one mebibyte": b"x" * 2**20,
-}
-TEXTS = {
-    "plain": "order-1",
-    "unicode": "Zürich/中文/🙂",
-    "control characters": "a\r\nInjected: 1\x00b\x7f",
-    "blanks": "  two words  ",
-    "percent": "100%25",
-    "long": "k" * 512,
-}
+SECRET = "hunter2"  # noqa: S105 - nobody's
+"""The password that is wrong everywhere."""
 
 
-def make_message(**fields: Any) -> ClaimedMessage:  # noqa: ANN401 - any field of the message
-    """A claimed message like any other, except for the fields given."""
-    whole: dict[str, Any] = {
-        "id": 1,
-        "lease_version": 1,
-        "attempts": 1,
-        "reclaims": 0,
-        "message_id": uuid.uuid4(),
-        "destination": "default",
-        "ordering_key": None,
-        "aggregate_type": "order",
-        "aggregate_id": "order-1",
-        "event_type": "order_placed",
-        "content_type": "application/json",
-        "body": b'{"total": 42}',
-        "headers_json": "{}",
-        "created_at": datetime.now(UTC),
-        "age": 0.0,
-    }
-    return ClaimedMessage(**(whole | fields))
-
-
-async def publish_one(publisher: AnyPublisher, message: ClaimedMessage) -> PublishError | None:
-    """What became of one message: None for taken, else one of the four. Anything else is raised."""
-    try:
-        async with asyncio.timeout(PATIENCE):
-            if not isinstance(publisher, BatchPublisher):
-                await publisher.publish(message)
-                return None
-            answers = await publisher.publish_batch([message])
-    except THE_FOUR as error:
-        return error
-    assert len(answers) == 1, f"one message, {len(answers)} answers"
-    assert answers[0] is None or isinstance(answers[0], THE_FOUR), f"not one of the four: {answers}"
-    return answers[0]
-
-
-class PublisherContract:
+class PublisherContract(FaultContract):
     """What a worker relies on. Subclass it and provide the fixture ``publisher``."""
 
     @pytest.fixture
@@ -112,8 +44,23 @@ class PublisherContract:
         return None
 
     @pytest.fixture
+    def too_large(self) -> ClaimedMessage | None:
+        """A message that is larger than the destination takes, where it has a limit."""
+        return None
+
+    @pytest.fixture
     def unreachable(self) -> AnyPublisher | None:
         """An open publisher whose destination does not work, where that can be arranged."""
+        return None
+
+    @pytest.fixture
+    def unauthorized(self) -> AnyPublisher | None:
+        """An open publisher with the password `SECRET`, which its destination does not accept."""
+        return None
+
+    @pytest.fixture
+    def missing(self) -> AnyPublisher | None:
+        """An open publisher whose topic, queue, exchange or stream does not exist."""
         return None
 
     async def test_a_message_is_taken(
@@ -203,13 +150,37 @@ class PublisherContract:
             await publisher.close()
             await publisher.close()
 
+    async def test_what_is_too_large_is_refused_for_good_and_its_neighbours_are_taken(
+        self, publisher: AnyPublisher, too_large: ClaimedMessage | None
+    ) -> None:
+        """It would be retried for ever otherwise, or take others with it."""
+        if too_large is None:
+            pytest.skip("nothing is too large, or it was not provided")
+        before, after = make_message(id=1), make_message(id=3)
+        answers = await publish_all(publisher, [before, too_large, after])
+        assert isinstance(answers[1], PermanentError), repr(answers[1])
+        assert answers[0] is answers[2] is None
+
     async def test_an_unreachable_destination_is_answered_with_an_error_worth_a_retry(
         self, unreachable: AnyPublisher | None
     ) -> None:
         """Anything else would bury messages, or stop the destination as if by a bug."""
         if unreachable is None:
             pytest.skip("no unreachable destination was provided")
-        answer = await publish_one(unreachable, make_message())
-        await unreachable.close()
-        assert isinstance(answer, RetryableError | DestinationUnavailable), repr(answer)
-        assert str(answer), "an error without words helps nobody"
+        await worth_a_retry(unreachable)
+
+    async def test_wrong_credentials_are_answered_with_an_error_worth_a_retry(
+        self, unauthorized: AnyPublisher | None
+    ) -> None:
+        """They are put right without the messages, which must not be buried meanwhile."""
+        if unauthorized is None:
+            pytest.skip("no destination that refuses us was provided")
+        assert SECRET not in await worth_a_retry(unauthorized)
+
+    async def test_a_missing_topic_is_answered_with_an_error_worth_a_retry(
+        self, missing: AnyPublisher | None
+    ) -> None:
+        """It may be created later, or be away with the broker that had it."""
+        if missing is None:
+            pytest.skip("no destination without its topic was provided")
+        await worth_a_retry(missing)

@@ -1,0 +1,108 @@
+"""The contract about servers that misbehave finds the publishers that break it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pgoutbox.brokers.noop import NoopBatchPublisher, NoopPublisher
+from pgoutbox.errors import PermanentError, RetryableError
+from pgoutbox.testing import PublisherContract, faults, make_message
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from pgoutbox.errors import PublishError
+    from pgoutbox.message import ClaimedMessage
+    from pgoutbox.testing import AnyPublisher, OpenAt
+
+    FaultTest = Callable[[OpenAt], Awaitable[None]]
+
+CONTRACT = PublisherContract()
+
+
+class Buries(NoopPublisher):
+    async def publish(self, message: ClaimedMessage) -> None:  # noqa: ARG002
+        raise PermanentError("refused")
+
+
+class Mute(NoopPublisher):
+    async def publish(self, message: ClaimedMessage) -> None:  # noqa: ARG002
+        raise RetryableError("")
+
+
+class Uncancellable(NoopPublisher):
+    async def publish(self, message: ClaimedMessage) -> None:  # noqa: ARG002
+        while True:
+            try:
+                await asyncio.sleep(0.5)
+            except asyncio.CancelledError:
+                return
+
+
+class TakesOthersWithIt(NoopBatchPublisher):
+    async def publish_batch(
+        self, messages: Sequence[ClaimedMessage]
+    ) -> Sequence[PublishError | None]:
+        return [PermanentError("too large")] * len(messages)
+
+
+def opens(publisher: AnyPublisher) -> OpenAt:
+    async def open_at(_address: str) -> AnyPublisher:
+        return publisher
+
+    return open_at
+
+
+@pytest.mark.parametrize("publisher", [NoopPublisher(), Buries(), Mute()])
+@pytest.mark.parametrize(
+    "test",
+    [
+        CONTRACT.test_a_server_that_hangs_up_is_answered_with_an_error_worth_a_retry,
+        CONTRACT.test_a_server_that_speaks_something_else_is_answered_with_an_error_worth_a_retry,
+        CONTRACT.test_a_server_that_never_answers_is_answered_with_an_error_worth_a_retry,
+    ],
+)
+async def test_a_wrong_answer_about_a_server_that_misbehaves_is_found(
+    publisher: AnyPublisher, test: FaultTest
+) -> None:
+    with pytest.raises(AssertionError):
+        await test(opens(publisher))
+
+
+async def test_a_publisher_that_ignores_its_cancellation_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(faults, "PROMPTLY", 0.2)
+    with pytest.raises(AssertionError, match="swallowed"):
+        await CONTRACT.test_a_publish_to_a_server_that_never_answers_is_cancelled_promptly(
+            opens(Uncancellable())
+        )
+
+
+async def test_a_publisher_that_succeeds_without_an_answer_is_found() -> None:
+    with pytest.raises(AssertionError, match="nobody answered"):
+        await CONTRACT.test_a_publish_to_a_server_that_never_answers_is_cancelled_promptly(
+            opens(NoopPublisher())
+        )
+
+
+@pytest.mark.parametrize("publisher", [NoopPublisher(), TakesOthersWithIt()])
+async def test_a_message_that_is_too_large_and_taken_or_takes_others_with_it_is_found(
+    publisher: AnyPublisher,
+) -> None:
+    with pytest.raises(AssertionError):
+        await CONTRACT.test_what_is_too_large_is_refused_for_good_and_its_neighbours_are_taken(
+            publisher, make_message(body=b"x")
+        )
+
+
+async def test_an_error_that_repeats_the_password_is_found() -> None:
+    class Tells(NoopPublisher):
+        async def publish(self, message: ClaimedMessage) -> None:  # noqa: ARG002
+            raise RetryableError("hunter2 is wrong")
+
+    with pytest.raises(AssertionError):
+        await CONTRACT.test_wrong_credentials_are_answered_with_an_error_worth_a_retry(Tells())

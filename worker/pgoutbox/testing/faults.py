@@ -1,0 +1,124 @@
+"""The part of the contract that needs a server which misbehaves: it brings the servers itself."""
+
+# ruff: noqa: S101 - these are tests
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+import pytest
+
+from pgoutbox.testing.calling import PATIENCE, AnyPublisher, publish_one, worth_a_retry
+from pgoutbox.testing.messages import make_message
+
+OpenAt: TypeAlias = Callable[[str], Awaitable[AnyPublisher]]
+
+PROMPTLY = 3.0
+"""Seconds that a cancelled publish or a close may take, whatever the destination does."""
+
+
+class FaultContract:
+    """What a publisher makes of servers that are none."""
+
+    @pytest.fixture
+    def open_at(self) -> OpenAt | None:
+        """Opens a publisher for ``127.0.0.1:port``, with a publish timeout of two seconds or so."""
+        return None
+
+    async def test_a_server_that_hangs_up_is_answered_with_an_error_worth_a_retry(
+        self, open_at: OpenAt | None
+    ) -> None:
+        """As a load balancer does that has nobody behind it."""
+        async with _server(_hang_up) as address:
+            await worth_a_retry(await _opened(open_at, address))
+
+    async def test_a_server_that_speaks_something_else_is_answered_with_an_error_worth_a_retry(
+        self, open_at: OpenAt | None
+    ) -> None:
+        """As on a port that another service has taken over."""
+        async with _server(_babble) as address:
+            await worth_a_retry(await _opened(open_at, address))
+
+    async def test_a_server_that_never_answers_is_answered_with_an_error_worth_a_retry(
+        self, open_at: OpenAt | None
+    ) -> None:
+        """By the publisher itself; the worker's own timeout is only a net."""
+        async with _server(_say_nothing) as address:
+            await worth_a_retry(await _opened(open_at, address))
+
+    async def test_a_publish_to_a_server_that_never_answers_is_cancelled_promptly(
+        self, open_at: OpenAt | None
+    ) -> None:
+        """A drain cancels what does not end, and closes the publisher."""
+        async with _server(_say_nothing) as address:
+            publisher = await _opened(open_at, address)
+            task = asyncio.ensure_future(publish_one(publisher, make_message()))
+            done, _ = await asyncio.wait([task], timeout=0.2)
+            assert not done, "nobody answered, and yet the publish ended at once"
+            task.cancel()
+            await asyncio.wait([task], timeout=PROMPTLY)
+            assert task.cancelled(), "the cancellation was swallowed, or took too long"
+            async with asyncio.timeout(PROMPTLY):
+                await publisher.close()
+
+    async def test_a_server_that_comes_late_is_found(
+        self, open_at: OpenAt | None, publisher: AnyPublisher
+    ) -> None:
+        """A publisher whose destination was away once is not broken by that."""
+        async with _server(_hang_up) as address:
+            lost = await _opened(open_at, address)
+            await publish_one(lost, make_message())
+        # Nobody listens there any more.
+        await worth_a_retry(lost)
+        assert await publish_one(publisher, make_message()) is None
+
+
+async def _opened(open_at: OpenAt | None, address: str) -> AnyPublisher:
+    if open_at is None:
+        pytest.skip("no way to open a publisher at an address was provided")
+    async with asyncio.timeout(PATIENCE):
+        return await open_at(address)
+
+
+Behave: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def _server(behave: Behave) -> AsyncIterator[str]:
+    """Listens on loopback while the context lasts, and does with each connection as told."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        try:
+            await behave(reader, writer)
+        except (ConnectionError, asyncio.CancelledError):
+            return
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    try:
+        yield f"{host}:{port}"
+    finally:
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
+
+
+async def _hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
+async def _babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while await reader.read(65536):
+        writer.write(b"220 mail.example ESMTP\r\n")
+        await writer.drain()
+    writer.close()
+
+
+async def _say_nothing(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+    while await reader.read(65536):
+        pass
