@@ -70,7 +70,7 @@ CLIENT_ERRORS: Sequence[Row] = (
     (
         amqp.DeliveryError,
         RetryableError,
-        "the broker refused the message (nack): a queue is full, or has too few replicas",
+        "the broker refused the message (nack): a queue is full, or has failed",
     ),
     (
         amqp.ChannelNotFoundEntity,
