@@ -16,7 +16,7 @@ import aio_pika
 import nats
 import redis
 
-from tests.support.brokers import aws, kafka
+from tests.support.brokers import aws, kafka, pubsub
 from tests.support.brokers.ladder import Address, split_address
 
 if TYPE_CHECKING:
@@ -213,3 +213,23 @@ class NatsEnd(End):
             numbers = range(state.first_seq, state.last_seq + 1)
             found = [await stream.get_msg(self._subject, seq=number) for number in numbers]
             return {id_in(message.data or b"") for message in found}
+
+
+class PubsubEnd(End):
+    """A topic with a subscription."""
+
+    name = "pubsub"
+
+    def __init__(self, url: str) -> None:
+        self._project, _, host = url.partition("?emulator=")
+        self.server = split_address(host)
+        self._topic = pubsub.Topic(url)
+
+    def settings(self, through: Address) -> Mapping[str, str]:
+        return {"URL": f"{self._project}/{self._topic.name}?emulator={through}"}
+
+    def arrived(self) -> set[str]:
+        return {id_in(arrival.body) for arrival in self._topic.arrivals()}
+
+    def close(self) -> None:
+        self._topic.close()
