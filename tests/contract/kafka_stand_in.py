@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from pgoutbox.brokers import kafka_client
+from pgoutbox.brokers.kafka import client as kafka_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ from pgoutbox.wire.template import Template
 from tests.support.brokers.aws import standing_in
 
 if TYPE_CHECKING:
-    from pgoutbox.brokers.aws import AwsPublisher
+    from pgoutbox.brokers.aws.publisher import AwsPublisher
     from pgoutbox.message import ClaimedMessage
 
 OPTIONS = PublisherOptions(destination="queues", publish_timeout=20.0, concurrency=50)

@@ -14,7 +14,7 @@ from aiohttp.client_reqrep import ConnectionKey
 from botocore import exceptions as aws
 from botocore.parsers import ResponseParserError
 
-from pgoutbox.brokers.aws_errors import CLIENT_ERRORS, CODES, plain_code
+from pgoutbox.brokers.aws.errors import CLIENT_ERRORS, CODES, plain_code
 from pgoutbox.brokers.sns import open_sns
 from pgoutbox.brokers.sqs import open_sqs
 from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError

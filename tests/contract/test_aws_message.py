@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, strategies as st
 
-from pgoutbox.brokers.aws_message import Entry, entry_for, group_of
+from pgoutbox.brokers.aws.message import Entry, entry_for, group_of
 from pgoutbox.testing import make_message
 from pgoutbox.wire.cloudevents import CLOUDEVENTS_BINARY, CLOUDEVENTS_STRUCTURED
 from pgoutbox.wire.debezium import DEBEZIUM

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgoutbox.brokers.aws_url import Place, parse
+from pgoutbox.brokers.aws.url import Place, parse
 from pgoutbox.brokers.sns import SNS, open_sns
 from pgoutbox.brokers.sqs import SQS
 from pgoutbox.errors import InvalidDestination, PermanentError

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from pgoutbox.brokers.http import HttpPublisher, open_http, problem_of
+from pgoutbox.brokers.http.publisher import HttpPublisher, open_http, problem_of
 from pgoutbox.errors import (
     DestinationGone,
     DestinationUnavailable,

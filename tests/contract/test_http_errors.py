@@ -14,8 +14,8 @@ from aiohttp.client_reqrep import ConnectionKey
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from pgoutbox.brokers.http import CLIENT_ERRORS, open_http
-from pgoutbox.brokers.http_guard import AddressRefused
+from pgoutbox.brokers.http.guard import AddressRefused
+from pgoutbox.brokers.http.publisher import CLIENT_ERRORS, open_http
 from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message

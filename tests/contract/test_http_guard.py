@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from pgoutbox.brokers.http import HttpPublisher, open_http
-from pgoutbox.brokers.http_guard import is_public
+from pgoutbox.brokers.http.guard import is_public
+from pgoutbox.brokers.http.publisher import HttpPublisher, open_http
 from pgoutbox.errors import DestinationUnavailable, PermanentError
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message

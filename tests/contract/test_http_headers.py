@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import given, strategies as st
 
-from pgoutbox.brokers.http_headers import FRAMING, request_headers, retry_after
+from pgoutbox.brokers.http.headers import FRAMING, request_headers, retry_after
 from pgoutbox.testing import make_message
 from pgoutbox.wire.cloudevents import CLOUDEVENTS_BINARY, CLOUDEVENTS_STRUCTURED
 

@@ -14,9 +14,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from pgoutbox.brokers import http_signing
-from pgoutbox.brokers.http import open_http
-from pgoutbox.brokers.http_signing import Signer
+from pgoutbox.brokers.http import signing as http_signing
+from pgoutbox.brokers.http.publisher import open_http
+from pgoutbox.brokers.http.signing import Signer
 from pgoutbox.errors import DestinationUnavailable, InvalidDestination
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message

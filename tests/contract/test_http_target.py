@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl, unquote
 import pytest
 from hypothesis import given, strategies as st
 
-from pgoutbox.brokers.http import open_http
-from pgoutbox.brokers.http_target import Target
+from pgoutbox.brokers.http.publisher import open_http
+from pgoutbox.brokers.http.target import Target
 from pgoutbox.errors import InvalidDestination, PermanentError
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pgoutbox._version import __version__
-from pgoutbox.brokers import http
-from pgoutbox.brokers.http import HttpPublisher, open_http
+from pgoutbox.brokers.http import publisher as http
+from pgoutbox.brokers.http.publisher import HttpPublisher, open_http
 from pgoutbox.errors import DestinationUnavailable, PermanentError, RetryableError
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message

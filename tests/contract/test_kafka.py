@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pgoutbox.brokers.kafka import KafkaPublisher, open_kafka
+from pgoutbox.brokers.kafka.publisher import KafkaPublisher, open_kafka
 from pgoutbox.errors import DestinationUnavailable, PermanentError, RetryableError
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import Arrivals, PublisherContract, make_message, publish_one

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from pgoutbox.brokers import kafka_renewal
-from pgoutbox.brokers.kafka import open_kafka
-from pgoutbox.brokers.kafka_errors import CLIENT_ERRORS, NO_TROUBLE, SILENCE, TOGETHER, TROUBLES
+from pgoutbox.brokers.kafka import renewal as kafka_renewal
+from pgoutbox.brokers.kafka.errors import CLIENT_ERRORS, NO_TROUBLE, SILENCE, TOGETHER, TROUBLES
+from pgoutbox.brokers.kafka.publisher import open_kafka
 from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message
@@ -20,7 +20,7 @@ from tests.contract.kafka_stand_in import StandIn, instead_of_producers
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from pgoutbox.brokers.kafka import KafkaPublisher
+    from pgoutbox.brokers.kafka.publisher import KafkaPublisher
 
 OPTIONS = PublisherOptions(destination="events", publish_timeout=4.0)
 THEIR_WORDS = "the broker's own words about hunter2"

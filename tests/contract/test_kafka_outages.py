@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pgoutbox.brokers.kafka import KafkaPublisher, open_kafka
+from pgoutbox.brokers.kafka.publisher import KafkaPublisher, open_kafka
 from pgoutbox.errors import DestinationUnavailable, PublishError, RetryableError
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message, publish_one

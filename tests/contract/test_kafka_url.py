@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pgoutbox.brokers.kafka import open_kafka
-from pgoutbox.brokers.kafka_url import REFUSED, read_url
+from pgoutbox.brokers.kafka.publisher import open_kafka
+from pgoutbox.brokers.kafka.url import REFUSED, read_url
 from pgoutbox.errors import InvalidDestination
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message
 from pgoutbox.wire.template import Template
 
 if TYPE_CHECKING:
-    from pgoutbox.brokers.kafka_url import Config
+    from pgoutbox.brokers.kafka.url import Config
 
 OPTIONS = PublisherOptions(destination="events", publish_timeout=10.0)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import nats
 import pytest
 
-from pgoutbox.brokers.nats import NatsPublisher, open_nats
+from pgoutbox.brokers.nats.publisher import NatsPublisher, open_nats
 from pgoutbox.errors import PermanentError, PublishError, RetryableError
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import Arrivals, PublisherContract, make_message
@@ -250,7 +250,7 @@ async def test_batches_share_one_connection_and_are_answered_each_for_itself(
 async def test_a_stream_that_forgets_ids_before_a_retry_may_come_is_warned_of_once(
     nats_url: str, caplog: pytest.LogCaptureFixture, *, window: int, warned: bool
 ) -> None:
-    with caplog.at_level(logging.WARNING, logger="pgoutbox.brokers.nats"):
+    with caplog.at_level(logging.WARNING, logger="pgoutbox.brokers.nats.publisher"):
         async with place(nats_url, duplicate_window=window) as stream:
             publisher = await open_nats(stream.url, options=options(stream))
             for _ in range(3):

@@ -12,8 +12,7 @@ from unittest import mock
 import nats.errors
 import pytest
 
-from pgoutbox.brokers.nats import open_nats
-from pgoutbox.brokers.nats_errors import (
+from pgoutbox.brokers.nats.errors import (
     ANSWERS,
     CLIENT_ERRORS,
     CONNECT_ERRORS,
@@ -21,9 +20,10 @@ from pgoutbox.brokers.nats_errors import (
     NoAnswers,
     answered,
 )
-from pgoutbox.brokers.nats_frames import fits_subject, headers_of, publication, subject_of
-from pgoutbox.brokers.nats_link import NatsLink
-from pgoutbox.brokers.nats_url import target_of
+from pgoutbox.brokers.nats.frames import fits_subject, headers_of, publication, subject_of
+from pgoutbox.brokers.nats.link import NatsLink
+from pgoutbox.brokers.nats.publisher import open_nats
+from pgoutbox.brokers.nats.url import target_of
 from pgoutbox.errors import (
     DestinationUnavailable,
     InvalidDestination,
@@ -39,7 +39,7 @@ from pgoutbox.wire.template import Template
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pgoutbox.brokers.nats_errors import Row
+    from pgoutbox.brokers.nats.errors import Row
 
 URL = "nats://user:hunter2@host.example"
 OPTIONS = PublisherOptions(destination="nats", publish_timeout=2.0)
@@ -104,7 +104,7 @@ def linked(waiting: asyncio.Future[Any]) -> mock.Mock:
 
 async def answer_to(waiting: asyncio.Future[Any]) -> PublishError | None:
     publisher = await open_nats(URL, options=OPTIONS)
-    with mock.patch("pgoutbox.brokers.nats.NatsLink", return_value=linked(waiting)):
+    with mock.patch("pgoutbox.brokers.nats.publisher.NatsLink", return_value=linked(waiting)):
         (answer,) = await publisher.publish_batch([make_message()])
     await publisher.close()
     return answer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pgoutbox.brokers.nats import NatsPublisher, open_nats
+from pgoutbox.brokers.nats.publisher import NatsPublisher, open_nats
 from pgoutbox.errors import DestinationUnavailable, PublishError, RetryableError
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from pgoutbox.brokers.pubsub import PubSubPublisher, open_pubsub
+from pgoutbox.brokers.pubsub.publisher import PubSubPublisher, open_pubsub
 from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import TEXTS, Arrivals, PublisherContract, make_message, publish_one

@@ -14,8 +14,14 @@ import google.auth
 import pytest
 from google.pubsub_v1.types import PublishRequest, PublishResponse
 
-from pgoutbox.brokers.pubsub import Prepared, PubSubPublisher, _requests, check_limits, open_pubsub
-from pgoutbox.brokers.pubsub_answers import CLIENT_ERRORS, UNSENT, answered
+from pgoutbox.brokers.pubsub.answers import CLIENT_ERRORS, UNSENT, answered
+from pgoutbox.brokers.pubsub.publisher import (
+    Prepared,
+    PubSubPublisher,
+    _requests,
+    check_limits,
+    open_pubsub,
+)
 from pgoutbox.errors import (
     DestinationUnavailable,
     InvalidDestination,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pgoutbox.brokers.rabbitmq import RabbitmqPublisher, open_rabbitmq
+from pgoutbox.brokers.rabbitmq.publisher import RabbitmqPublisher, open_rabbitmq
 from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import Arrivals, PublisherContract, make_message

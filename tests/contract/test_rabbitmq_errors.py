@@ -15,11 +15,11 @@ from aiormq.abc import DeliveredMessage
 from pamqp import commands
 from pamqp.header import ContentHeader
 
-from pgoutbox.brokers.rabbitmq import open_rabbitmq
-from pgoutbox.brokers.rabbitmq_errors import CLIENT_ERRORS, CONNECT_ERRORS
-from pgoutbox.brokers.rabbitmq_frames import Framing
-from pgoutbox.brokers.rabbitmq_link import RabbitmqLink
-from pgoutbox.brokers.rabbitmq_url import target_of
+from pgoutbox.brokers.rabbitmq.errors import CLIENT_ERRORS, CONNECT_ERRORS
+from pgoutbox.brokers.rabbitmq.frames import Framing
+from pgoutbox.brokers.rabbitmq.link import RabbitmqLink
+from pgoutbox.brokers.rabbitmq.publisher import open_rabbitmq
+from pgoutbox.brokers.rabbitmq.url import target_of
 from pgoutbox.errors import DestinationUnavailable, InvalidDestination, PublishError, RetryableError
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message
@@ -27,7 +27,7 @@ from pgoutbox.testing import make_message
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pgoutbox.brokers.rabbitmq_errors import Row
+    from pgoutbox.brokers.rabbitmq.errors import Row
 
 URL = "amqp://user:hunter2@host.example/shop?exchange=events"
 OPTIONS = PublisherOptions(destination="rabbit", publish_timeout=2.0)
@@ -102,7 +102,7 @@ async def test_an_error_instead_of_a_confirmation_is_retried(error: BaseExceptio
     link.send.return_value = mock.Mock(confirms=[confirm], answered=True)
     link.send.return_value.errors.return_value = [error]
     publisher = await open_rabbitmq(URL, options=OPTIONS)
-    with mock.patch("pgoutbox.brokers.rabbitmq.connect", return_value=link):
+    with mock.patch("pgoutbox.brokers.rabbitmq.publisher.connect", return_value=link):
         (answer,) = await publisher.publish_batch([make_message()])
     assert type(answer) is RetryableError
     assert well_told(answer)

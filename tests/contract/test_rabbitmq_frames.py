@@ -13,7 +13,7 @@ from pamqp.body import ContentBody
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
-from pgoutbox.brokers.rabbitmq_frames import Framing
+from pgoutbox.brokers.rabbitmq.frames import Framing
 from pgoutbox.errors import PermanentError
 from pgoutbox.testing import make_message
 from pgoutbox.wire.envelope import Envelope

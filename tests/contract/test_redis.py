@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from pgoutbox.brokers.redis import RedisPublisher, open_redis
+from pgoutbox.brokers.redis.publisher import RedisPublisher, open_redis
 from pgoutbox.errors import (
     DestinationUnavailable,
     PermanentError,

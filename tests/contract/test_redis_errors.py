@@ -14,16 +14,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from redis import exceptions as client
 
-from pgoutbox.brokers.redis import open_redis
-from pgoutbox.brokers.redis_answers import (
+from pgoutbox.brokers.redis.answers import (
     CLIENT_ERRORS,
     CONNECT_ERRORS,
     ERROR_CODES,
     refused,
     unconnected,
 )
-from pgoutbox.brokers.redis_commands import command, xadd
-from pgoutbox.brokers.redis_links import Link
+from pgoutbox.brokers.redis.commands import command, xadd
+from pgoutbox.brokers.redis.links import Link
+from pgoutbox.brokers.redis.publisher import open_redis
 from pgoutbox.errors import (
     DestinationUnavailable,
     InvalidDestination,

@@ -13,7 +13,7 @@ import pytest
 import redis
 import uvloop
 
-from pgoutbox.brokers.redis import RedisPublisher, open_redis
+from pgoutbox.brokers.redis.publisher import RedisPublisher, open_redis
 from pgoutbox.errors import DestinationUnavailable, RetryableError
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message, publish_one

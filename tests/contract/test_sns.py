@@ -24,7 +24,7 @@ from tests.support.brokers.aws import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from pgoutbox.brokers.aws import AwsPublisher
+    from pgoutbox.brokers.aws.publisher import AwsPublisher
 
 pytestmark = pytest.mark.broker
 

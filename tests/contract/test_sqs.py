@@ -27,7 +27,7 @@ from tests.support.brokers.aws import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from pgoutbox.brokers.aws import AwsPublisher
+    from pgoutbox.brokers.aws.publisher import AwsPublisher
 
     Open = Callable[..., Awaitable[AwsPublisher]]
 

@@ -21,7 +21,7 @@ from tests.support.tcp_proxy import TcpProxy
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from pgoutbox.brokers.aws import AwsPublisher
+    from pgoutbox.brokers.aws.publisher import AwsPublisher
 
 pytestmark = pytest.mark.broker
 

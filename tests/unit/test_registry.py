@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pgoutbox.brokers.http import HttpPublisher
+from pgoutbox.brokers.http.publisher import HttpPublisher
 from pgoutbox.brokers.noop import NoopPublisher
 from pgoutbox.destinations import registry
 from pgoutbox.destinations.registry import GROUP, known_schemes, open_publisher
@@ -82,8 +82,8 @@ async def test_a_url_without_a_scheme_is_not_repeated(url: str) -> None:
 async def test_a_missing_client_library_is_answered_with_the_extra_that_brings_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    install(monkeypatch, https="pgoutbox.brokers.http:open_http")
-    monkeypatch.delitem(sys.modules, "pgoutbox.brokers.http")
+    install(monkeypatch, https="pgoutbox.brokers.http.publisher:open_http")
+    monkeypatch.delitem(sys.modules, "pgoutbox.brokers.http.publisher")
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     assert await refused("https://a.example/") == (
         "https:// needs the package aiohttp, which is not installed; "

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pgoutbox.brokers.aws import AwsPublisher, connections
-from pgoutbox.brokers.aws_client import AwsClient
-from pgoutbox.brokers.aws_url import Place, Service, parse
+from pgoutbox.brokers.aws.client import AwsClient
+from pgoutbox.brokers.aws.publisher import AwsPublisher, connections
+from pgoutbox.brokers.aws.url import Place, Service, parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pgoutbox.brokers.aws_message import Entry
+    from pgoutbox.brokers.aws.message import Entry
     from pgoutbox.publisher import PublisherOptions
 
 SQS = Service(

@@ -20,7 +20,7 @@ from google.pubsub_v1 import PublisherAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.types import PublishRequest, PubsubMessage
 
-from pgoutbox.brokers.pubsub_answers import (
+from pgoutbox.brokers.pubsub.answers import (
     NO_CONNECTION,
     NO_CREDENTIALS,
     REFUSED_CREDENTIALS,

@@ -6,16 +6,16 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from pgoutbox.brokers.nats_errors import answered, unacknowledged
-from pgoutbox.brokers.nats_frames import (
+from pgoutbox.brokers.nats.errors import answered, unacknowledged
+from pgoutbox.brokers.nats.frames import (
     EVENT_PREFIX,
     fits_subject,
     headers_of,
     publication,
     subject_of,
 )
-from pgoutbox.brokers.nats_link import Command, NatsLink
-from pgoutbox.brokers.nats_url import target_of
+from pgoutbox.brokers.nats.link import Command, NatsLink
+from pgoutbox.brokers.nats.url import target_of
 from pgoutbox.brokers.reconnect import Reconnecting
 from pgoutbox.errors import InvalidDestination, PermanentError, PublishError
 from pgoutbox.wire.template import Template
@@ -23,8 +23,8 @@ from pgoutbox.wire.template import Template
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pgoutbox.brokers.nats_link import Answer
-    from pgoutbox.brokers.nats_url import Target
+    from pgoutbox.brokers.nats.link import Answer
+    from pgoutbox.brokers.nats.url import Target
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.publisher import PublisherOptions
 

@@ -11,8 +11,8 @@ from aiormq.abc import ChannelFrame
 from aiormq.connection import TransportFactory
 from yarl import URL
 
-from pgoutbox.brokers.rabbitmq_errors import unconnected
-from pgoutbox.brokers.rabbitmq_frames import Framing
+from pgoutbox.brokers.rabbitmq.errors import unconnected
+from pgoutbox.brokers.rabbitmq.frames import Framing
 from pgoutbox.errors import DestinationUnavailable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from aiormq.channel import Channel
 
-    from pgoutbox.brokers.rabbitmq_url import Target
+    from pgoutbox.brokers.rabbitmq.url import Target
 
 CLOSE_SECONDS = 1.0
 """How long the broker may take to agree that a connection ends."""

@@ -21,7 +21,7 @@ from pgoutbox.wire.template import Template
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pgoutbox.brokers.pubsub_client import Client
+    from pgoutbox.brokers.pubsub.client import Client
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.publisher import PublisherOptions
 
@@ -106,13 +106,13 @@ async def _new_client(host: str, options: PublisherOptions, *, secure: bool) -> 
         )
     # Half a second, in which the other destinations go on.
     await asyncio.to_thread(_import_client)
-    from pgoutbox.brokers.pubsub_client import Client  # noqa: PLC0415 - just imported
+    from pgoutbox.brokers.pubsub.client import Client  # noqa: PLC0415 - just imported
 
     return Client(host, secure=secure)
 
 
 def _import_client() -> None:
-    import pgoutbox.brokers.pubsub_client  # noqa: F401, PLC0415 - slow, and not always needed
+    import pgoutbox.brokers.pubsub.client  # noqa: F401, PLC0415 - slow, and not always needed
 
 
 class Prepared(NamedTuple):

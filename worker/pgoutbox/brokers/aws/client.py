@@ -11,12 +11,12 @@ from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession, get_session
 
 from pgoutbox._version import __version__
-from pgoutbox.brokers.aws_errors import is_stale
+from pgoutbox.brokers.aws.errors import is_stale
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pgoutbox.brokers.aws_url import Place
+    from pgoutbox.brokers.aws.url import Place
 
 CLOSING_SECONDS = 1.0
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nats import errors
 from nats.aio.client import Client
 
-from pgoutbox.brokers.nats_errors import Denied, NoAnswers, Refused, unconnected
+from pgoutbox.brokers.nats.errors import Denied, NoAnswers, Refused, unconnected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nats.aio.msg import Msg
 
-    from pgoutbox.brokers.nats_url import Target
+    from pgoutbox.brokers.nats.url import Target
 
 CLOSE_SECONDS = 1.0
 """How long a connection may take to end."""

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from pgoutbox.brokers.kafka_client import NO_WORD, Client
-from pgoutbox.brokers.kafka_errors import REFUSED_TOGETHER, RefusedTogether, buffer_full
-from pgoutbox.brokers.kafka_renewal import RenewedClient
-from pgoutbox.brokers.kafka_url import ALONE, TOPIC_NAME, read_url, refused
+from pgoutbox.brokers.kafka.client import NO_WORD, Client
+from pgoutbox.brokers.kafka.errors import REFUSED_TOGETHER, RefusedTogether, buffer_full
+from pgoutbox.brokers.kafka.renewal import RenewedClient
+from pgoutbox.brokers.kafka.url import ALONE, TOPIC_NAME, read_url, refused
 from pgoutbox.errors import PermanentError, PublishError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pgoutbox.brokers.kafka_client import Batch
-    from pgoutbox.brokers.kafka_url import KafkaUrl
+    from pgoutbox.brokers.kafka.client import Batch
+    from pgoutbox.brokers.kafka.url import KafkaUrl
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.publisher import PublisherOptions
 

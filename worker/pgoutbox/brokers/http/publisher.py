@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from pgoutbox._version import __version__
-from pgoutbox.brokers.http_guard import AddressRefused, PublicResolver
-from pgoutbox.brokers.http_headers import FORMATS, request_headers, retry_after
-from pgoutbox.brokers.http_signing import Signer
-from pgoutbox.brokers.http_target import Target
+from pgoutbox.brokers.http.guard import AddressRefused, PublicResolver
+from pgoutbox.brokers.http.headers import FORMATS, request_headers, retry_after
+from pgoutbox.brokers.http.signing import Signer
+from pgoutbox.brokers.http.target import Target
 from pgoutbox.errors import (
     DestinationGone,
     DestinationUnavailable,

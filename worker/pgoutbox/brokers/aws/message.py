@@ -8,7 +8,7 @@ import re
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pgoutbox.brokers.aws_url import FIFO
+from pgoutbox.brokers.aws.url import FIFO
 
 if TYPE_CHECKING:
     from pgoutbox.message import ClaimedMessage

@@ -12,7 +12,7 @@ from pgoutbox.errors import DestinationUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pgoutbox.brokers.kafka_client import Client
+    from pgoutbox.brokers.kafka.client import Client
 
 LONGEST_WAIT = 60.0
 """Seconds between two new clients, at most."""

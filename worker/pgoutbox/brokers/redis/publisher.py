@@ -9,9 +9,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
 from pgoutbox.brokers.query import options_of
-from pgoutbox.brokers.redis_answers import refused, unconnected
-from pgoutbox.brokers.redis_commands import command, xadd
-from pgoutbox.brokers.redis_links import Link, Links, NoLink
+from pgoutbox.brokers.redis.answers import refused, unconnected
+from pgoutbox.brokers.redis.commands import command, xadd
+from pgoutbox.brokers.redis.links import Link, Links, NoLink
 from pgoutbox.errors import (
     InvalidDestination,
     PermanentError,

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 from yarl import URL
 
-from pgoutbox.brokers.http_guard import HostRules
+from pgoutbox.brokers.http.guard import HostRules
 from pgoutbox.errors import InvalidDestination, PermanentError
 from pgoutbox.wire.template import FIELDS, Template
 

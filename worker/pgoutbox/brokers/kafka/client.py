@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from pgoutbox.brokers.kafka_errors import (
+from pgoutbox.brokers.kafka.errors import (
     NO_TROUBLE,
     REFUSED_TOGETHER,
     SILENCE,
@@ -31,7 +31,7 @@ from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-    from pgoutbox.brokers.kafka_url import Config
+    from pgoutbox.brokers.kafka.url import Config
     from pgoutbox.wire.envelope import Envelope
 
 LOGGER = logging.getLogger("pgoutbox.kafka")

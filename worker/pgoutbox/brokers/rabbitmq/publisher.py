@@ -6,9 +6,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from pgoutbox.brokers.rabbitmq_errors import size_limit, unconfirmed
-from pgoutbox.brokers.rabbitmq_link import Outgoing, RabbitmqLink, connect
-from pgoutbox.brokers.rabbitmq_url import target_of
+from pgoutbox.brokers.rabbitmq.errors import size_limit, unconfirmed
+from pgoutbox.brokers.rabbitmq.link import Outgoing, RabbitmqLink, connect
+from pgoutbox.brokers.rabbitmq.url import target_of
 from pgoutbox.brokers.reconnect import Reconnecting
 from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError
 from pgoutbox.wire.template import Template
@@ -16,8 +16,8 @@ from pgoutbox.wire.template import Template
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pgoutbox.brokers.rabbitmq_frames import Framing
-    from pgoutbox.brokers.rabbitmq_url import Target
+    from pgoutbox.brokers.rabbitmq.frames import Framing
+    from pgoutbox.brokers.rabbitmq.url import Target
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.publisher import PublisherOptions
 

@@ -6,15 +6,15 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from pgoutbox.brokers.aws_errors import entry_problem, is_missing, translated
-from pgoutbox.brokers.aws_message import Entry, entry_for
+from pgoutbox.brokers.aws.errors import entry_problem, is_missing, translated
+from pgoutbox.brokers.aws.message import Entry, entry_for
 from pgoutbox.errors import PermanentError, PublishError, RetryableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pgoutbox.brokers.aws_client import AwsClient
-    from pgoutbox.brokers.aws_url import Place
+    from pgoutbox.brokers.aws.client import AwsClient
+    from pgoutbox.brokers.aws.url import Place
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.publisher import PublisherOptions
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from pgoutbox.brokers.query import options_of
-from pgoutbox.brokers.rabbitmq_frames import SHORT
+from pgoutbox.brokers.rabbitmq.frames import SHORT
 from pgoutbox.errors import InvalidDestination
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""What SQS and SNS have in common, by aiobotocore."""

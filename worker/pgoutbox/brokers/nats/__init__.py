@@ -1,0 +1,1 @@
+"""NATS JetStream, by nats-py."""

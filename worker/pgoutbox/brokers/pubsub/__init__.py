@@ -1,0 +1,1 @@
+"""Google Pub/Sub, by Google's generated client."""

@@ -1,0 +1,1 @@
+"""RabbitMQ, by aiormq."""

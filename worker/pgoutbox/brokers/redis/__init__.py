@@ -1,0 +1,1 @@
+"""Redis Streams, by the connections of redis-py."""
