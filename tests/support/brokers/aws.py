@@ -15,7 +15,7 @@ from unittest import mock
 from botocore.config import Config
 from botocore.session import Session
 
-from pgoutbox.brokers.aws_client import AwsClient
+from pgoutbox.brokers.aws.client import AwsClient
 from tests.support.brokers.ladder import (
     Address,
     free_port,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from pgoutbox.errors import InvalidDestination
 
@@ -14,14 +14,26 @@ YES = ("1", "true", "yes", "on")
 NO = ("0", "false", "no", "off")
 
 
+def split(url: str, destination: str) -> SplitResult:
+    """The parts of ``url``; its host and port can be read."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.hostname, parts.port
+    except ValueError:
+        # The parser's own words may repeat the URL with its password.
+        raise InvalidDestination(destination, "the URL's host or port is not well-formed") from None
+    return parts
+
+
 def options_of(url: str, destination: str, *, known: Collection[str]) -> dict[str, str]:
     """The options in the query of ``url``; one that is unknown or repeated is refused."""
     found: dict[str, str] = {}
-    for name, value in parse_qsl(urlsplit(url).query, keep_blank_values=True):
+    parts = split(url, destination)
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name not in known:
             offer = f"known are {', '.join(known)}" if known else "it takes none"
             raise InvalidDestination(
-                destination, f"{name!r} is no option of {urlsplit(url).scheme}://; {offer}"
+                destination, f"{name!r} is no option of {parts.scheme}://; {offer}"
             )
         if name in found:
             raise InvalidDestination(destination, f"the option {name!r} is given twice")

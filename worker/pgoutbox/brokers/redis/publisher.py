@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit
+from typing import TYPE_CHECKING
 
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
-from pgoutbox.brokers.query import options_of
 from pgoutbox.brokers.redis.answers import refused, unconnected
 from pgoutbox.brokers.redis.commands import command, xadd
 from pgoutbox.brokers.redis.links import Link, Links, NoLink
+from pgoutbox.brokers.redis.url import read_url
 from pgoutbox.errors import (
     InvalidDestination,
     PermanentError,
@@ -21,33 +20,18 @@ from pgoutbox.errors import (
 from pgoutbox.wire.template import Template
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from pgoutbox.brokers.redis.url import Limits
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.publisher import PublisherOptions
 
 DEFAULT_TOPIC = Template("outbox.event.{aggregate_type}")
-DEFAULT_PORT = 6379
-MAX_BYTES = 512 * 2**20
-"""What Redis takes as one value, unless its ``proto-max-bulk-len`` says otherwise."""
 SEND_BYTES = 2**20
 """How much is packed before it is sent, so that the event loop turns in between."""
 IN_TIME = 0.9
 """The share of the publish timeout after which we give up ourselves, and still can tell which
 messages have their answer."""
-LIMITS = ("maxlen", "wait", "max_bytes")
-TLS_FILES = {"ca_file": "ssl_ca_certs", "cert_file": "ssl_certfile", "key_file": "ssl_keyfile"}
-
-
-class Limits(NamedTuple):
-    """The numbers in the URL's query."""
-
-    maxlen: int | None
-    """About how many entries a stream keeps."""
-    wait: int
-    """How many replicas must have a message."""
-    max_bytes: int
-    """The largest payload."""
 
 
 async def open_redis(url: str, /, *, options: PublisherOptions) -> RedisPublisher:
@@ -56,36 +40,8 @@ async def open_redis(url: str, /, *, options: PublisherOptions) -> RedisPublishe
     ``rediss`` is the same over TLS. Options: ``maxlen``, ``wait`` and ``max_bytes``, and with TLS
     ``ca_file``, ``cert_file`` and ``key_file``.
     """
-    tls = url[:7].lower() == "rediss:"
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port or DEFAULT_PORT
-    except ValueError:
-        raise InvalidDestination(
-            options.destination, "the URL's host or port is not well-formed"
-        ) from None
-    given = options_of(url, options.destination, known=(*LIMITS, *(TLS_FILES if tls else ())))
-    if not host:
-        raise InvalidDestination(options.destination, "the URL names no host")
-    if parts.fragment:
-        raise InvalidDestination(options.destination, "the URL has a fragment; write # as %23")
-    database = _whole(parts.path.removeprefix("/") or "0", "the database in the URL", options)
-    limits = Limits(
-        _whole(given["maxlen"], "maxlen", options) if "maxlen" in given else None,
-        _whole(given.get("wait", "0"), "wait", options),
-        _whole(given.get("max_bytes", str(MAX_BYTES)), "max_bytes", options),
-    )
-    if limits.maxlen == 0:
-        raise InvalidDestination(options.destination, "maxlen=0 would keep nothing")
-    arguments: dict[str, Any] = {
-        "host": host,
-        "port": port,
-        "db": database,
-        "protocol": 2,
-        "socket_timeout": None,
-    }
-    arguments |= _credentials(parts) | _files(given)
-    links = Links(arguments, tls=tls, limit=options.concurrency)
+    target = read_url(url, options.destination)
+    links = Links(target.arguments, tls=target.tls, limit=options.concurrency)
     try:
         links.check()
     except OSError:
@@ -93,23 +49,7 @@ async def open_redis(url: str, /, *, options: PublisherOptions) -> RedisPublishe
             options.destination,
             "a file of certificates or keys in the URL cannot be read, or is none",
         ) from None
-    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return RedisPublisher(where, links, limits, options)
-
-
-def _whole(text: str, name: str, options: PublisherOptions) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(2**53))):
-        raise InvalidDestination(options.destination, f"{name} is not a whole number")
-    return int(text)
-
-
-def _credentials(parts: SplitResult) -> dict[str, str]:
-    given = {"username": parts.username, "password": parts.password}
-    return {name: unquote(text) for name, text in given.items() if text}
-
-
-def _files(given: Mapping[str, str]) -> dict[str, Any]:
-    return {argument: given[name] for name, argument in TLS_FILES.items() if name in given}
+    return RedisPublisher(target.where, links, target.limits, options)
 
 
 class RedisPublisher:
