@@ -1,16 +1,19 @@
-"""The brokers' fixtures: `tests/support/brokers/<broker>.py` has one `<broker>_url` each."""
+"""The servers that the publishers' tests share, one for the whole run."""
 
-from __future__ import annotations
+from tests.support.brokers.kafka import kafka_url
+from tests.support.brokers.nats import nats_url
+from tests.support.brokers.pubsub import pubsub_url
+from tests.support.brokers.rabbitmq import rabbitmq_url
+from tests.support.brokers.redis import redis_url
+from tests.support.brokers.sns import sns_url
+from tests.support.brokers.sqs import sqs_url
 
-from importlib import import_module
-from pathlib import Path
-
-from tests.support import brokers
-
-# Helpers of the fixtures, and no fixtures themselves.
-HELPERS = {"__init__", "ladder"}
-
-for path in sorted(Path(brokers.__path__[0]).glob("*.py")):
-    if path.stem not in HELPERS:
-        fixtures = vars(import_module(f"tests.support.brokers.{path.stem}"))
-        globals().update({name: found for name, found in fixtures.items() if name.endswith("_url")})
+__all__ = [
+    "kafka_url",
+    "nats_url",
+    "pubsub_url",
+    "rabbitmq_url",
+    "redis_url",
+    "sns_url",
+    "sqs_url",
+]
