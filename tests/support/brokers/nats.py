@@ -159,7 +159,8 @@ def nats_url() -> Iterator[str]:
         yield given
         return
     if ladder.program("nats-server") is not None:
-        with own_nats() as server:
+        # As much as it recommends at most, so that a test may exceed what a stream takes.
+        with own_nats("max_payload: 8MB") as server:
             yield server.url
         return
     with ladder.in_docker(IMAGE, 4222, command="-js") as address:

@@ -7,7 +7,6 @@ lock, report by report; so the event loop polls, every millisecond while somethi
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import threading
 from contextlib import suppress
@@ -26,6 +25,7 @@ from pgoutbox.brokers.kafka.errors import (
     is_fatal,
     translated,
 )
+from pgoutbox.brokers.kafka.log import LOGGER
 from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pgoutbox.brokers.kafka.url import Config
     from pgoutbox.wire.envelope import Envelope
 
-LOGGER = logging.getLogger("pgoutbox.kafka")
 QUICK = 0.001
 """Seconds between two polls while reports come in."""
 SLOW = 0.05
