@@ -60,7 +60,9 @@ def target_of(url: str, destination: str) -> Target:
         )
     login, _, hosts = parts.netloc.rpartition("@")
     user, colon, password = login.partition(":")
-    given = options_of(url, destination, known=OPTIONS)
+    # Without the hosts: several of them are none to the general parser.
+    query = parts._replace(netloc="", path="").geturl()
+    given = options_of(query, destination, known=OPTIONS)
     inbox_prefix = given.get("inbox_prefix", "_INBOX")
     if _INBOX.fullmatch(inbox_prefix) is None:
         raise InvalidDestination(destination, "inbox_prefix is a subject without wildcards")
