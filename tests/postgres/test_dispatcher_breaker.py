@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -169,3 +170,26 @@ async def test_a_rate_limit_of_one_destination_leaves_another_alone(
     async with dispatching(dsn, to(slow, "slow", rate=Rate(2.0)), to(fast, "fast")) as running:
         await running.events.until(lambda: len(fast.taken) == 300)
     assert len(slow.taken) < 50
+
+
+@dataclass(slots=True)
+class Late(Breaker):
+    """Its pause ends between the look at what may be claimed and whatever follows."""
+
+    def allowance(self, slots: int, publishing: int, now: float) -> int:
+        # No zero-argument super() in a class that slots make anew.
+        free = Breaker.allowance(self, slots, publishing, now)
+        # Not at the first look, which the write of the last failure is followed by.
+        if 0 < self.half_opens_in(now) < self.limits.pause - 0.005:
+            time.sleep(self.half_opens_in(now) + 0.001)
+        return free
+
+
+async def test_a_pause_that_ends_while_nobody_looks_leaves_no_destination_alone_for_ever(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    fill(conn, FAILURES)
+    late = Late(BreakerLimits(failures=FAILURES, pause=0.2, max_pause=0.2))
+    publisher = Scripted(raising(lambda: RetryableError("answered 503")))
+    async with dispatching(dsn, to(publisher, breaker=late)) as running:
+        await running.events.finished(2 * FAILURES)

@@ -15,20 +15,27 @@ NO = ("0", "false", "no", "off")
 
 
 def split(url: str, destination: str) -> SplitResult:
-    """The parts of ``url``; its host and port can be read."""
+    """The parts of ``url``, which names one host at most; both host and port can be read."""
     try:
         parts = urlsplit(url)
         _ = parts.hostname, parts.port
     except ValueError:
-        # The parser's own words may repeat the URL with its password.
-        raise InvalidDestination(destination, "the URL's host or port is not well-formed") from None
+        raise _malformed(destination) from None
     return parts
+
+
+def _malformed(destination: str) -> InvalidDestination:
+    # The parser's own words may repeat the URL with its password.
+    return InvalidDestination(destination, "the URL's host or port is not well-formed")
 
 
 def options_of(url: str, destination: str, *, known: Collection[str]) -> dict[str, str]:
     """The options in the query of ``url``; one that is unknown or repeated is refused."""
     found: dict[str, str] = {}
-    parts = split(url, destination)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise _malformed(destination) from None
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name not in known:
             offer = f"known are {', '.join(known)}" if known else "it takes none"

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 MAX_CLAIM = 500
 CLAIM_STEP = 25
 """By how much the next claim may be larger than one that worked, after one that did not."""
+TIMER_SLACK = 0.001
+"""Seconds by which the event loop's timers may be early."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,13 +155,14 @@ class Dispatcher:
         backoff = Backoff()
         while self.stop is None:
             self.in_flight.changed.clear()
-            slots = self._slots()
+            now = time.monotonic()
+            slots = self._slots(now)
             if not slots:
                 if self._in_vain:
                     # Those whose turn it was can take nothing any more: begin again with all.
                     self._in_vain.clear()
                 else:
-                    await self._room()
+                    await self._room(now)
                 continue
             try:
                 full = await self._claim(slots)
@@ -181,8 +184,8 @@ class Dispatcher:
         if self.claimer.wanting():
             self._wakeup.nudge()
 
-    def _slots(self) -> dict[str, int]:
-        free = self.in_flight.free(self.destinations, time.monotonic(), besides=self._in_vain)
+    def _slots(self, now: float) -> dict[str, int]:
+        free = self.in_flight.free(self.destinations, now, besides=self._in_vain)
         return {name: min(count, self._claim_limit) for name, count in free.items()}
 
     def _reclaim_soon(self) -> None:
@@ -190,13 +193,16 @@ class Dispatcher:
         self.reclaimer.soon()
         self._wakeup.nudge()
 
-    async def _room(self) -> None:
-        """Wait for a free slot, or for the moment when a destination may be given more."""
-        now = time.monotonic()
+    async def _room(self, now: float) -> None:
+        """Wait for a free slot, or for the moment when a destination may be given more.
+
+        ``now`` is when there was none: a pause that has ended since counts as one that ends.
+        """
         pauses = [destination.opens_in(now) for destination in self.destinations.values()]
         reopens = min((pause for pause in pauses if pause > 0), default=None)
         try:
-            async with asyncio.timeout(reopens):
+            # A hair late, or a timer that is a hair early would find it closed once more.
+            async with asyncio.timeout(None if reopens is None else reopens + TIMER_SLACK):
                 await self.in_flight.changed.wait()
         except TimeoutError:
             return
