@@ -51,6 +51,47 @@ def kinds(answers: Any) -> list[type[PublishError] | None]:
     return [answer and type(answer) for answer in answers]
 
 
+async def test_a_queue_is_asked_for_once_however_many_wait_for_its_url() -> None:
+    asked: Counter[str] = Counter()
+    answering = asyncio.Event()
+
+    async def answer(operation: str, request: dict[str, Any]) -> object:
+        asked[operation] += 1
+        if operation == "get_queue_url":
+            await answering.wait()
+            return {"QueueUrl": "u"}
+        return taken(request)
+
+    with standing_in(answer):
+        publisher = await opened()
+        waiting = [asyncio.ensure_future(publisher.publish_batch(numbered(1))) for _ in range(20)]
+        while not asked:  # noqa: ASYNC110 - nobody tells us
+            await asyncio.sleep(0)
+        # Whoever asked first may leave, and the others still have an answer.
+        waiting[0].cancel()
+        await asyncio.wait(waiting[:1])
+        answering.set()
+        assert await asyncio.gather(*waiting[1:]) == [[None]] * 19
+    assert asked == {"get_queue_url": 1, "send_message_batch": 19}
+
+
+async def test_a_queue_that_was_not_found_is_asked_for_again() -> None:
+    asked: Counter[str] = Counter()
+
+    async def answer(operation: str, request: dict[str, Any]) -> object:
+        asked[operation] += 1
+        if asked["get_queue_url"] == 1:
+            raise BROKEN
+        return {"QueueUrl": "u"} if operation == "get_queue_url" else taken(request)
+
+    with standing_in(answer):
+        publisher = await opened()
+        found = await asyncio.gather(*(publisher.publish_batch(numbered(1)) for _ in range(3)))
+        assert [kinds(one) for one in found] == [[DestinationUnavailable]] * 3
+        assert list(await publisher.publish_batch(numbered(1))) == [None]
+    assert asked["get_queue_url"] == 2
+
+
 async def test_what_was_taken_stays_taken_whatever_becomes_of_the_others() -> None:
     sends: Counter[str] = Counter()
 

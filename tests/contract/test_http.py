@@ -89,6 +89,10 @@ class TestHttp(PublisherContract):
         return await open_http(nowhere, options=OPTIONS)
 
     @pytest.fixture
+    async def another(self, receiver: tuple[Receiver, str]) -> HttpPublisher:
+        return await open_http(f"{receiver[1]}/taken", options=OPTIONS)
+
+    @pytest.fixture
     async def unauthorized(self, receiver: tuple[Receiver, str]) -> HttpPublisher:
         url = f"{receiver[1]}/status/401".replace("http://", f"http://user:{SECRET}@")
         return await open_http(url, options=OPTIONS)

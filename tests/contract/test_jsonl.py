@@ -57,6 +57,10 @@ class TestJsonl(PublisherContract):
         return lambda: [payload(line) for line in path.read_bytes().splitlines()]
 
     @pytest.fixture
+    async def another(self, path: Path) -> JsonlPublisher:
+        return await open_jsonl(path.as_uri().replace("file", "jsonl", 1), options=OPTIONS)
+
+    @pytest.fixture
     async def unreachable(self) -> JsonlPublisher:
         return await open_jsonl("jsonl:///dev/full", options=OPTIONS)
 

@@ -12,14 +12,24 @@ import pytest
 from pgoutbox.brokers.kafka.publisher import KafkaPublisher, open_kafka
 from pgoutbox.errors import DestinationUnavailable, PermanentError, RetryableError
 from pgoutbox.publisher import PublisherOptions
-from pgoutbox.testing import Arrivals, PublisherContract, make_message, publish_one
+from pgoutbox.testing import (
+    SECRET,
+    Arrivals,
+    OpenAt,
+    PublisherContract,
+    make_message,
+    publish_one,
+)
 from pgoutbox.wire.formats import FORMATS
 from pgoutbox.wire.template import Template
+from tests.contract.kafka_servers import refuse_passwords, server
 from tests.support.brokers.kafka import Record, create_topic, new_topic, records
 from tests.support.brokers.ladder import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from pgoutbox.message import ClaimedMessage
 
 pytestmark = pytest.mark.broker
 
@@ -50,6 +60,30 @@ class TestKafka(PublisherContract):
     @pytest.fixture
     async def unreachable(self) -> KafkaPublisher:
         return await open_kafka(f"kafka://127.0.0.1:{free_port()}", options=OPTIONS)
+
+    @pytest.fixture
+    async def another(self, kafka_url: str, topic: str) -> KafkaPublisher:
+        return await open_kafka(f"{kafka_url}/{topic}", options=OPTIONS)
+
+    @pytest.fixture
+    def too_large(self) -> ClaimedMessage:
+        return make_message(body=b"x" * 2**21)
+
+    @pytest.fixture
+    async def unauthorized(self) -> AsyncIterator[KafkaPublisher]:
+        async with server(refuse_passwords) as address:
+            url = f"kafka://user:{SECRET}@{address}?security.protocol=sasl_plaintext"
+            yield await open_kafka(url, options=OPTIONS)
+
+    @pytest.fixture
+    async def missing(self, kafka_url: str) -> KafkaPublisher:
+        url = f"{kafka_url}/{new_topic()}?allow.auto.create.topics=false"
+        return await open_kafka(url, options=OPTIONS)
+
+    @pytest.fixture
+    def open_at(self) -> OpenAt:
+        options = replace(OPTIONS, publish_timeout=2.0)
+        return lambda address: open_kafka(f"kafka://{address}", options=options)
 
 
 async def test_a_record_has_the_key_the_headers_and_the_time_of_the_message(

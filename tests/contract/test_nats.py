@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import nats
@@ -12,11 +13,11 @@ import pytest
 from pgoutbox.brokers.nats.publisher import NatsPublisher, open_nats
 from pgoutbox.errors import PermanentError, PublishError, RetryableError
 from pgoutbox.publisher import PublisherOptions
-from pgoutbox.testing import Arrivals, PublisherContract, make_message
+from pgoutbox.testing import SECRET, Arrivals, OpenAt, PublisherContract, make_message
 from pgoutbox.wire.cloudevents import CLOUDEVENTS_BINARY
 from pgoutbox.wire.template import Template
 from tests.support.brokers.ladder import free_port
-from tests.support.brokers.nats import Place, place
+from tests.support.brokers.nats import Place, own_nats, place
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -69,6 +70,30 @@ class TestNats(PublisherContract):
     @pytest.fixture
     async def unreachable(self) -> NatsPublisher:
         return await open_nats(f"nats://127.0.0.1:{free_port()}", options=options())
+
+    @pytest.fixture
+    async def another(self, stream: Place) -> NatsPublisher:
+        return await open_nats(stream.url, options=options(stream))
+
+    @pytest.fixture
+    def too_large(self) -> ClaimedMessage:
+        return make_message(body=b"x" * (3 * 2**20))
+
+    @pytest.fixture
+    async def unauthorized(self) -> AsyncIterator[NatsPublisher]:
+        with own_nats('authorization { user: "me", password: "another" }') as server:
+            url = server.url.replace("nats://", f"nats://me:{SECRET}@")
+            yield await open_nats(url, options=options())
+
+    @pytest.fixture
+    async def missing(self, nats_url: str) -> NatsPublisher:
+        chosen = replace(options(), topic=Template(f"missing-{uuid.uuid4().hex}"))
+        return await open_nats(nats_url, options=chosen)
+
+    @pytest.fixture
+    def open_at(self) -> OpenAt:
+        chosen = replace(options(), publish_timeout=2.0)
+        return lambda address: open_nats(f"nats://{address}", options=chosen)
 
 
 async def test_a_message_has_its_subject_and_headers(

@@ -23,6 +23,10 @@ class TestNoop(PublisherContract):
         yield publisher
         await publisher.close()
 
+    @pytest.fixture
+    async def another(self) -> AnyPublisher:
+        return await open_noop("noop://", options=OPTIONS)
+
 
 async def test_only_batch_1_takes_batches() -> None:
     assert not isinstance(await open_noop("noop://", options=OPTIONS), BatchPublisher)

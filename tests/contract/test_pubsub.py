@@ -13,8 +13,17 @@ import uvloop
 from pgoutbox.brokers.pubsub.publisher import PubSubPublisher, open_pubsub
 from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError
 from pgoutbox.publisher import PublisherOptions
-from pgoutbox.testing import TEXTS, Arrivals, PublisherContract, make_message, publish_one
+from pgoutbox.testing import (
+    SECRET,
+    TEXTS,
+    Arrivals,
+    OpenAt,
+    PublisherContract,
+    make_message,
+    publish_one,
+)
 from pgoutbox.wire.template import Template
+from tests.contract.pubsub_service import serving
 from tests.support.brokers.ladder import free_port, split_address
 from tests.support.brokers.pubsub import PROJECT, Topic
 from tests.support.tcp_proxy import TcpProxy
@@ -77,6 +86,30 @@ class TestPubSub(PublisherContract):
     @pytest.fixture
     async def unreachable(self) -> PubSubPublisher:
         return await opened(f"pubsub://{PROJECT}?emulator=127.0.0.1:{free_port()}", "topic")
+
+    @pytest.fixture
+    async def another(self, pubsub_url: str, topic: Topic) -> PubSubPublisher:
+        return await opened(pubsub_url, topic.name)
+
+    @pytest.fixture
+    def too_large(self) -> ClaimedMessage:
+        return make_message(body=bytes(10_000_000))
+
+    @pytest.fixture
+    async def unauthorized(self) -> AsyncIterator[PubSubPublisher]:
+        # The emulator takes anybody. And no URL holds a password, but the service may repeat one.
+        async with serving() as service:
+            service.refusal = ("UNAUTHENTICATED", f"{SECRET} is not accepted")
+            yield await open_pubsub(service.url, options=OPTIONS)
+
+    @pytest.fixture
+    async def missing(self, pubsub_url: str) -> PubSubPublisher:
+        return await opened(pubsub_url, f"missing-{time.time_ns()}")
+
+    @pytest.fixture
+    def open_at(self) -> OpenAt:
+        url = f"pubsub://{PROJECT}?emulator="
+        return lambda address: opened(url + address, "topic", publish_timeout=2.0)
 
 
 async def test_a_message_has_its_body_all_headers_as_attributes_and_the_ordering_key(

@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import google.auth
+import grpc
 import pytest
-from google.pubsub_v1.types import PublishRequest, PublishResponse
 
 from pgoutbox.brokers.pubsub.answers import CLIENT_ERRORS, UNSENT, answered
 from pgoutbox.brokers.pubsub.publisher import (
@@ -32,61 +32,24 @@ from pgoutbox.errors import (
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message, publish_one
 from pgoutbox.wire.template import Template
+from tests.contract.pubsub_service import serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
+    from tests.contract.pubsub_service import Service
+
 OPTIONS = PublisherOptions(destination="google", publish_timeout=4.0)
-METHOD = "/google.pubsub.v1.Publisher/Publish"
-# These have no types, or few.
-auth: Any = import_module("google.auth.exceptions")
-auth_credentials: Any = import_module("google.auth.credentials")
-grpc: Any = import_module("grpc")
-grpc_aio: Any = import_module("grpc.aio")
-
-
-class Service:
-    """Takes everything but messages whose body is the name of a status, or begins with ``bad``."""
-
-    def __init__(self) -> None:
-        self.requests: list[list[bytes]] = []
-        self.taken: list[tuple[bytes, str]] = []
-        self.port = 0
-
-    async def publish(self, request: Any, context: Any) -> Any:
-        bodies = [message.data for message in request.messages]
-        self.requests.append(bodies)
-        for body in bodies:
-            if body.startswith(b"bad"):
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the server's own words")
-            if body.decode() in grpc.StatusCode.__members__:
-                await context.abort(grpc.StatusCode[body.decode()], "the server's own words")
-            if body == b"short":
-                return PublishResponse.pb()()
-        self.taken += [(message.data, message.ordering_key) for message in request.messages]
-        return PublishResponse.pb()(message_ids=[str(i) for i in range(len(bodies))])
-
-    @property
-    def url(self) -> str:
-        return f"pubsub://project/topic?emulator=127.0.0.1:{self.port}"
+# These have few types.
+AnonymousCredentials: Any = import_module("google.auth.credentials").AnonymousCredentials
+DefaultCredentialsError: Any = import_module("google.auth.exceptions").DefaultCredentialsError
 
 
 @pytest.fixture
 async def service() -> AsyncIterator[Service]:
-    service = Service()
-    handler = grpc.unary_unary_rpc_method_handler(
-        service.publish,
-        request_deserializer=PublishRequest.pb().FromString,
-        response_serializer=PublishResponse.pb().SerializeToString,
-    )
-    _, name, method = METHOD.split("/")
-    server = grpc_aio.server()
-    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, {method: handler})])
-    service.port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    yield service
-    await server.stop(None)
+    async with serving() as service:
+        yield service
 
 
 @pytest.fixture
@@ -203,7 +166,7 @@ async def test_without_credentials_the_destination_is_unavailable_and_asked_agai
 
     def default(**_: Any) -> Any:
         asked.append(1)
-        raise auth.DefaultCredentialsError("words with a secret path")
+        raise DefaultCredentialsError("words with a secret path")
 
     monkeypatch.setattr(google.auth, "default", default)
     publisher = await open_pubsub("pubsub://project/topic", options=OPTIONS)
@@ -226,7 +189,7 @@ async def test_a_metadata_server_that_hangs_is_asked_once_and_holds_up_nothing(
     def default(**_: Any) -> Any:
         asked.append(1)
         release.wait(30)
-        raise auth.DefaultCredentialsError("too late")
+        raise DefaultCredentialsError("too late")
 
     monkeypatch.setattr(google.auth, "default", default)
     options = replace(OPTIONS, publish_timeout=0.3)
@@ -253,7 +216,7 @@ async def test_a_file_of_credentials_that_is_none_makes_the_destination_unavaila
 async def test_a_regional_endpoint_is_reached_with_tls(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    credentials = auth_credentials.AnonymousCredentials()
+    credentials = AnonymousCredentials()
     monkeypatch.setattr(google.auth, "default", lambda **_: (credentials, None))
     url = f"pubsub://project/topic?endpoint=127.0.0.1:{service.port}"
     publisher = await open_pubsub(url, options=OPTIONS)

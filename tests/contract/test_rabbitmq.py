@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pytest
 from pgoutbox.brokers.rabbitmq.publisher import RabbitmqPublisher, open_rabbitmq
 from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError
 from pgoutbox.publisher import PublisherOptions
-from pgoutbox.testing import Arrivals, PublisherContract, make_message
+from pgoutbox.testing import SECRET, Arrivals, OpenAt, PublisherContract, make_message
 from pgoutbox.wire.cloudevents import CLOUDEVENTS_BINARY
 from pgoutbox.wire.template import Template
 from tests.support.brokers.ladder import free_port
@@ -65,6 +66,30 @@ class TestRabbitmq(PublisherContract):
     @pytest.fixture
     async def unreachable(self) -> RabbitmqPublisher:
         return await open_rabbitmq(f"amqp://127.0.0.1:{free_port()}/", options=OPTIONS)
+
+    @pytest.fixture
+    async def another(self, queue: Place) -> RabbitmqPublisher:
+        return await open_rabbitmq(queue.destination_url, options=OPTIONS)
+
+    @pytest.fixture
+    def too_large(self) -> ClaimedMessage:
+        # The limit for payloads is tested with a server that has a low one.
+        return make_message(headers_json=json.dumps({"n": "v" * 131_072}))
+
+    @pytest.fixture
+    async def unauthorized(self, rabbitmq_url: str) -> RabbitmqPublisher:
+        url = rabbitmq_url.replace("guest:guest@", f"guest:{SECRET}@")
+        return await open_rabbitmq(url, options=OPTIONS)
+
+    @pytest.fixture
+    async def missing(self, rabbitmq_url: str) -> RabbitmqPublisher:
+        url = f"{rabbitmq_url}?exchange=missing-{uuid.uuid4().hex}"
+        return await open_rabbitmq(url, options=OPTIONS)
+
+    @pytest.fixture
+    def open_at(self) -> OpenAt:
+        options = replace(OPTIONS, publish_timeout=2.0)
+        return lambda address: open_rabbitmq(f"amqp://{address}/", options=options)
 
 
 async def test_a_message_has_its_properties_headers_and_routing_key(

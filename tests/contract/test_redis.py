@@ -17,7 +17,15 @@ from pgoutbox.errors import (
     RetryableError,
 )
 from pgoutbox.publisher import PublisherOptions
-from pgoutbox.testing import TEXTS, Arrivals, PublisherContract, make_message, publish_one
+from pgoutbox.testing import (
+    SECRET,
+    TEXTS,
+    Arrivals,
+    OpenAt,
+    PublisherContract,
+    make_message,
+    publish_one,
+)
 from pgoutbox.wire.template import Template
 from tests.support.brokers.ladder import free_port
 from tests.support.brokers.redis import entries, new_topic, own_redis
@@ -33,6 +41,11 @@ OPTIONS = PublisherOptions(
     destination="streams", publish_timeout=4.0, concurrency=20, topic=Template("{aggregate_type}")
 )
 
+LARGEST = 2**20
+"""Bytes of a payload that the contract's publisher takes."""
+LOGIN = ":s3%3Acr%40t@"
+"""Of the default user of the server that has one, as it stands in a URL."""
+
 
 @pytest.fixture
 def stream() -> str:
@@ -43,9 +56,13 @@ class TestRedis(PublisherContract):
     @pytest.fixture
     async def publisher(self, redis_url: str, stream: str) -> AsyncIterator[RedisPublisher]:
         options = replace(OPTIONS, topic=Template(stream))
-        publisher = await open_redis(redis_url, options=options)
+        publisher = await open_redis(f"{redis_url}?max_bytes={LARGEST}", options=options)
         yield publisher
         await publisher.close()
+
+    @pytest.fixture
+    async def another(self, redis_url: str, stream: str) -> RedisPublisher:
+        return await open_redis(redis_url, options=replace(OPTIONS, topic=Template(stream)))
 
     @pytest.fixture
     def arrivals(self, redis_url: str, stream: str) -> Arrivals:
@@ -54,6 +71,27 @@ class TestRedis(PublisherContract):
     @pytest.fixture
     async def unreachable(self) -> RedisPublisher:
         return await open_redis(f"redis://127.0.0.1:{free_port()}", options=OPTIONS)
+
+    @pytest.fixture
+    def too_large(self) -> ClaimedMessage:
+        return make_message(body=b"x" * (LARGEST + 1))
+
+    @pytest.fixture
+    async def unauthorized(self, locked_redis: str) -> RedisPublisher:
+        url = locked_redis.replace(LOGIN, f":{SECRET}@")
+        return await open_redis(url, options=OPTIONS)
+
+    @pytest.fixture
+    async def missing(self, redis_url: str, stream: str) -> RedisPublisher:
+        # Redis makes streams by itself; only what has its name can be in the way.
+        with redis.Redis.from_url(redis_url) as client:
+            client.set(stream, "no stream")
+        return await open_redis(redis_url, options=replace(OPTIONS, topic=Template(stream)))
+
+    @pytest.fixture
+    def open_at(self) -> OpenAt:
+        options = replace(OPTIONS, publish_timeout=2.0)
+        return lambda address: open_redis(f"redis://{address}", options=options)
 
 
 async def attempt(url: str, message: ClaimedMessage) -> PublishError | None:
@@ -192,7 +230,7 @@ async def test_concurrent_batches_use_no_more_connections_than_the_concurrency(
 def locked_redis() -> Iterator[str]:
     """A server with a password for the default user, and a user ``writer`` with few rights."""
     with own_redis("--requirepass", "s3:cr@t", "--maxmemory-policy", "noeviction") as (url, _):
-        whole = url.replace("redis://", "redis://:s3%3Acr%40t@")
+        whole = url.replace("redis://", f"redis://{LOGIN}")
         with redis.Redis.from_url(whole) as client:
             client.execute_command(
                 "ACL", "SETUSER", "writer", "on", ">p%w", "~mine*", "+xadd", "+select"
@@ -204,7 +242,7 @@ async def test_user_and_password_come_percent_encoded_from_the_url(
     locked_redis: str, stream: str
 ) -> None:
     assert await attempt(locked_redis, make_message(aggregate_type=stream)) is None
-    writer = locked_redis.replace(":s3%3Acr%40t@", "writer:p%25w@")
+    writer = locked_redis.replace(LOGIN, "writer:p%25w@")
     assert await attempt(writer, make_message(aggregate_type=f"mine-{stream}")) is None
 
 
@@ -212,7 +250,7 @@ async def test_user_and_password_come_percent_encoded_from_the_url(
 async def test_wrong_credentials_make_the_destination_unavailable_and_are_not_repeated(
     locked_redis: str, credentials: str
 ) -> None:
-    error = await attempt(locked_redis.replace(":s3%3Acr%40t@", credentials), make_message())
+    error = await attempt(locked_redis.replace(LOGIN, credentials), make_message())
     assert type(error) is DestinationUnavailable
     assert "does not accept the user or the password" in str(error)
     assert "hunter2" not in repr(error)
@@ -222,7 +260,7 @@ async def test_wrong_credentials_make_the_destination_unavailable_and_are_not_re
 async def test_a_user_without_the_right_to_the_stream_is_told_which_right(
     locked_redis: str, stream: str
 ) -> None:
-    writer = locked_redis.replace(":s3%3Acr%40t@", "writer:p%25w@")
+    writer = locked_redis.replace(LOGIN, "writer:p%25w@")
     error = await attempt(writer, make_message(aggregate_type=stream))
     assert type(error) is DestinationUnavailable
     assert "give it XADD" in str(error)

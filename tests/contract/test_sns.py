@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,13 @@ import pytest
 from pgoutbox.brokers.sns import open_sns
 from pgoutbox.errors import DestinationUnavailable, PermanentError, RetryableError
 from pgoutbox.publisher import PublisherOptions
-from pgoutbox.testing import Arrivals, PublisherContract, make_message, publish_one
+from pgoutbox.testing import (
+    Arrivals,
+    OpenAt,
+    PublisherContract,
+    make_message,
+    publish_one,
+)
 from tests.support.brokers.aws import (
     ACCOUNT,
     REGION,
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from pgoutbox.brokers.aws.publisher import AwsPublisher
+    from pgoutbox.message import ClaimedMessage
 
 pytestmark = pytest.mark.broker
 
@@ -82,6 +90,29 @@ class TestSns(PublisherContract):
     @pytest.fixture
     async def unreachable(self) -> AwsPublisher:
         return await opened("http://127.0.0.1:1", "t")
+
+    @pytest.fixture
+    async def another(self, sns_url: str, queue: Queue) -> AwsPublisher:
+        return await opened(sns_url, queue.name)
+
+    @pytest.fixture
+    def too_large(self) -> ClaimedMessage:
+        return make_message(body=b"x" * (256 * 1024 + 1))
+
+    @pytest.fixture
+    async def unauthorized(self, sns_url: str, queue: Queue) -> AsyncIterator[AwsPublisher]:
+        with authenticating(sns_url):
+            yield await opened(sns_url, queue.name)
+
+    @pytest.fixture
+    async def missing(self, sns_url: str) -> AwsPublisher:
+        return await opened(sns_url, unique())
+
+    @pytest.fixture
+    def open_at(self) -> OpenAt:
+        options = replace(OPTIONS, publish_timeout=2.0)
+        url = f"sns://{REGION}/{ACCOUNT}/t?endpoint_url=http://"
+        return lambda address: open_sns(url + address, options=options)
 
 
 async def test_all_headers_arrive_at_a_queue_with_raw_delivery(

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,13 @@ import pytest
 from pgoutbox.brokers.sqs import open_sqs
 from pgoutbox.errors import DestinationUnavailable, PermanentError, RetryableError
 from pgoutbox.publisher import PublisherOptions
-from pgoutbox.testing import Arrivals, PublisherContract, make_message, publish_one
+from pgoutbox.testing import (
+    Arrivals,
+    OpenAt,
+    PublisherContract,
+    make_message,
+    publish_one,
+)
 from pgoutbox.wire.template import Template
 from tests.support.brokers.aws import (
     ACCOUNT,
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from pgoutbox.brokers.aws.publisher import AwsPublisher
+    from pgoutbox.message import ClaimedMessage
 
     Open = Callable[..., Awaitable[AwsPublisher]]
 
@@ -81,6 +89,31 @@ class TestSqs(PublisherContract):
     async def unreachable(self) -> AwsPublisher:
         url = f"sqs://{REGION}/q?endpoint_url=http://127.0.0.1:1"
         return await open_sqs(url, options=OPTIONS)
+
+    @pytest.fixture
+    async def another(self, opened: Open, queue: Queue) -> AwsPublisher:
+        return await opened(queue.name)
+
+    @pytest.fixture
+    def too_large(self) -> ClaimedMessage:
+        return make_message(body=b"x" * (1024 * 1024 + 1))
+
+    @pytest.fixture
+    async def unauthorized(
+        self, opened: Open, queue: Queue, sqs_url: str
+    ) -> AsyncIterator[AwsPublisher]:
+        with authenticating(sqs_url):
+            yield await opened(queue.name)
+
+    @pytest.fixture
+    async def missing(self, opened: Open) -> AwsPublisher:
+        return await opened(unique())
+
+    @pytest.fixture
+    def open_at(self) -> OpenAt:
+        options = replace(OPTIONS, publish_timeout=2.0)
+        url = f"sqs://{REGION}/q?endpoint_url=http://"
+        return lambda address: open_sqs(url + address, options=options)
 
 
 async def test_all_headers_arrive_as_they_were(opened: Open, queue: Queue) -> None:

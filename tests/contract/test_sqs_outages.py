@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 from botocore.loaders import JSONFileLoader
 
+from pgoutbox.brokers.aws.client import _loader
 from pgoutbox.brokers.sqs import open_sqs
 from pgoutbox.errors import DestinationUnavailable, RetryableError
 from pgoutbox.publisher import PublisherOptions
@@ -165,6 +166,7 @@ async def test_the_descriptions_of_services_are_read_beside_the_event_loop(
             readers[path] = threading.get_ident()
         return found
 
+    _loader.cache_clear()
     with mock.patch.object(JSONFileLoader, "load_file", load):
         assert await publish_one(publisher, make_message()) is None
     assert len(readers) >= 5

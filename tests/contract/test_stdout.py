@@ -43,6 +43,10 @@ class TestStdout(PublisherContract):
         return lambda: [payload(line) for line in capfdbinary.readouterr().out.splitlines()]
 
     @pytest.fixture
+    async def another(self) -> StdoutPublisher:
+        return await open_stdout("stdout://", options=OPTIONS)
+
+    @pytest.fixture
     async def unreachable(self, pipe: tuple[FileIO, FileIO]) -> StdoutPublisher:
         pipe[0].close()
         return StdoutPublisher(pipe[1].fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from pgoutbox.brokers.aws.client import AwsClient
@@ -45,10 +46,24 @@ class _Queues:
         self._client = client
         self._owner = {} if place.account is None else {"QueueOwnerAWSAccountId": place.account}
         self._urls: dict[str, str] = {}
+        self._asking: dict[str, asyncio.Task[str]] = {}
 
     async def find(self, name: str) -> str:
         if (known := self._urls.get(name)) is not None:
             return known
+        asking = self._asking.get(name)
+        if asking is None:
+            # One question for all who wait, in a task of its own: whoever asked may be cancelled.
+            asking = self._asking[name] = asyncio.ensure_future(self._ask(name))
+            asking.add_done_callback(lambda task: self._asked(name, task))
+        return await asyncio.shield(asking)
+
+    def _asked(self, name: str, task: asyncio.Task[str]) -> None:
+        del self._asking[name]
+        # Nobody may be left to look at its error.
+        _ = task.cancelled() or task.exception()
+
+    async def _ask(self, name: str) -> str:
         answer = await self._client.call("get_queue_url", QueueName=name, **self._owner)
         if len(self._urls) >= MOST_URLS:
             self._urls.clear()

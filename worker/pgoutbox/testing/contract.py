@@ -44,6 +44,11 @@ class PublisherContract(FaultContract):
         return None
 
     @pytest.fixture
+    def another(self) -> AnyPublisher | None:
+        """A second publisher that was opened like ``publisher``, and works."""
+        return None
+
+    @pytest.fixture
     def too_large(self) -> ClaimedMessage | None:
         """A message that is larger than the destination takes, where it has a limit."""
         return None
@@ -149,6 +154,22 @@ class PublisherContract(FaultContract):
         async with asyncio.timeout(PATIENCE):
             await publisher.close()
             await publisher.close()
+
+    async def test_a_publisher_goes_on_while_another_of_its_kind_is_closed(
+        self, publisher: AnyPublisher, another: AnyPublisher | None
+    ) -> None:
+        """A worker has several destinations of a kind, and closes one that was taken out."""
+        if another is None:
+            pytest.skip("no second publisher was provided")
+        both = (publisher, another)
+        answers = await asyncio.gather(*(publish_one(each, make_message()) for each in both))
+        assert answers == [None, None]
+        under_way = asyncio.gather(*(publish_one(publisher, make_message()) for _ in range(10)))
+        await asyncio.sleep(0)
+        async with asyncio.timeout(PATIENCE):
+            await another.close()
+        assert await under_way == [None] * 10
+        assert await publish_one(publisher, make_message()) is None
 
     async def test_what_is_too_large_is_refused_for_good_and_its_neighbours_are_taken(
         self, publisher: AnyPublisher, too_large: ClaimedMessage | None

@@ -16,6 +16,12 @@ from pgoutbox.testing.messages import make_message
 
 OpenAt: TypeAlias = Callable[[str], Awaitable[AnyPublisher]]
 
+BABBLE = {
+    "a mail server": b"220 mail.example ESMTP\r\n",
+    "zeros": b"\0" * 64,
+    "noise": b"\xff" * 64,
+}
+"""What is no answer to anything, in any protocol."""
 PROMPTLY = 3.0
 """Seconds that a cancelled publish or a close may take, whatever the destination does."""
 
@@ -35,11 +41,12 @@ class FaultContract:
         async with _server(_hang_up) as address:
             await worth_a_retry(await _opened(open_at, address))
 
+    @pytest.mark.parametrize("words", BABBLE.values(), ids=BABBLE.keys())
     async def test_a_server_that_speaks_something_else_is_answered_with_an_error_worth_a_retry(
-        self, open_at: OpenAt | None
+        self, open_at: OpenAt | None, words: bytes
     ) -> None:
         """As on a port that another service has taken over."""
-        async with _server(_babble) as address:
+        async with _server(_babble(words)) as address:
             await worth_a_retry(await _opened(open_at, address))
 
     async def test_a_server_that_never_answers_is_answered_with_an_error_worth_a_retry(
@@ -112,11 +119,16 @@ async def _hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
     writer.transport.abort()
 
 
-async def _babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while await reader.read(65536):
-        writer.write(b"220 mail.example ESMTP\r\n")
-        await writer.drain()
-    writer.close()
+def _babble(words: bytes) -> Behave:
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Some servers speak first, and others when they are spoken to.
+        writer.write(words)
+        while await reader.read(65536):
+            writer.write(words)
+            await writer.drain()
+        writer.close()
+
+    return babble
 
 
 async def _say_nothing(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession, get_session
+from botocore.loaders import create_loader
 
 from pgoutbox._version import __version__
 from pgoutbox.brokers.aws.errors import is_stale
@@ -137,9 +139,16 @@ def _cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+@cache
+def _loader(data_path: str | None) -> Any:  # noqa: ANN401 - as above
+    """What reads the library's descriptions, and keeps them: they are the same for all clients."""
+    return create_loader(data_path)
+
+
 def _load_descriptions(session: AioSession, service: str) -> None:
-    """Fill the cache of the session's loader with what making a client reads."""
-    loader = session.get_component("data_loader")
+    """Give the session a loader which has in its cache what making a client reads."""
+    loader = _loader(session.get_config_variable("data_path"))
+    session.register_component("data_loader", loader)
     # Credentials of a web identity are fetched by a client of the token service.
     fetches = "AWS_WEB_IDENTITY_TOKEN_FILE" in os.environ
     for name in (service, "sts") if fetches else (service,):

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import google.auth
+import grpc.aio
 from google.api_core.exceptions import GoogleAPICallError
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 from google.pubsub_v1 import PublisherAsyncClient
@@ -30,9 +30,6 @@ from pgoutbox.errors import DestinationUnavailable, PublishError, RetryableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-# It has no type information.
-grpc_aio: Any = import_module("grpc.aio")
 
 # What is beneath the generated classes, for a fifth of their time.
 Proto = PubsubMessage.pb()
@@ -74,7 +71,7 @@ class Client:
             raise self._unavailable(NO_CREDENTIALS) from None
         except GoogleAuthError:
             raise self._unavailable(REFUSED_CREDENTIALS) from None
-        except grpc_aio.UsageError:
+        except grpc.aio.UsageError:
             raise self._unavailable("the destination was closed") from None
 
     @staticmethod
@@ -96,7 +93,7 @@ class Client:
             return answered("" if code is None else code.name, error.message, self._host)
         except GoogleAuthError:
             return self._unavailable(REFUSED_CREDENTIALS)
-        except grpc_aio.UsageError:
+        except grpc.aio.UsageError:
             return self._unavailable("the destination was closed")
         if len(answer.message_ids) != len(messages):
             return RetryableError(f"{self._host}: the answer has not one id for each message")
@@ -119,7 +116,7 @@ class Client:
     def _open(self, credentials: Any) -> None:  # noqa: ANN401 - the library's
         if credentials is None:
             options = [*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", 0)]
-            channel = grpc_aio.insecure_channel(self._host, options=options)
+            channel = grpc.aio.insecure_channel(self._host, options=options)
             transport = PublisherGrpcAsyncIOTransport(channel=channel)
         else:
             transport = PublisherGrpcAsyncIOTransport(
