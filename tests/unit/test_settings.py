@@ -70,7 +70,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "url_file": None,
         "topic": None,
         "format": "plain",
-        "concurrency": 50,
+        "concurrency": 200,
         "rate": None,
         "publish_timeout": 10,
         "max_attempts": 12,

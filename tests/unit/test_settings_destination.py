@@ -55,7 +55,13 @@ def test_what_is_said_of_a_webhooks_retries_goes_before_the_defaults(
 
 @pytest.mark.parametrize(
     ("url", "concurrency"),
-    [("kafka://broker", 200), ("nats://broker", 200), ("amqp://broker", 50), ("noop://", 200)],
+    [
+        ("kafka://broker", 200),
+        ("nats://broker", 200),
+        ("amqp://broker", 200),
+        ("http://host", 50),
+        ("noop://", 200),
+    ],
 )
 def test_what_goes_in_batches_may_take_all_that_the_worker_holds(
     url: str, concurrency: int

@@ -23,7 +23,10 @@ BREAKER = BreakerLimits()
 
 # One message more at once is cheap for these: they are local, or go in batches.
 UNLIMITED_SCHEMES = frozenset(
-    {"stdout", "jsonl", "noop", "kafka", "nats", "redis", "rediss", "sqs", "sns", "pubsub"}
+    {
+        *("stdout", "jsonl", "noop"),
+        *("kafka", "amqp", "amqps", "nats", "redis", "rediss", "sqs", "sns", "pubsub"),
+    }
 )
 WEBHOOK_SCHEMES = frozenset({"http", "https"})
 # Three days on average, as the Standard Webhooks specification suggests: whoever receives

@@ -23,7 +23,7 @@ TOLD_DEFAULTS = {
     ("owner",): "`$POD_NAME`, else the host name",
     ("url",): "required",
     ("topic",): "see there",
-    ("concurrency",): "`50` for `http` and `amqp`, else `PGOUTBOX_MAX_IN_FLIGHT`",
+    ("concurrency",): "`50` for `http`, else `PGOUTBOX_MAX_IN_FLIGHT`",
     ("max_attempts",): "`12` (`http`: `18`)",
     ("retry", "base"): "`1` (`http`: `5`)",
     ("retry", "cap"): "`300` (`http`: `86400`)",
