@@ -42,7 +42,7 @@ class Case(NamedTuple):
     """A broker, how many messages, and how many may be on their way."""
 
     broker: str
-    count: int
+    messages: int
     in_flight: int
     against: str
     """``bare``: the client alone. ``floor``: claim and finalize without a publish."""
@@ -68,8 +68,8 @@ class Target(NamedTuple):
 @pytest.fixture
 def target(request: pytest.FixtureRequest, case: Case) -> Iterator[Target]:
     if case.broker == "http":
-        with _sink() as url:
-            yield Target(url, "")
+        with _sink() as where:
+            yield Target(where, "")
         return
     url: str = request.getfixturevalue(f"{case.broker}_url")
     topic = f"bench-{uuid.uuid4().hex[:8]}"
@@ -120,7 +120,7 @@ async def _prepare(case: Case, target: Target) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=[case.broker for case in CASES])
 def test_a_worker_is_as_fast_as_it_has_to_be(case: Case, target: Target, somewhere: Place) -> None:
-    count = max(int(case.count * SCALE), 2000)
+    count = max(int(case.messages * SCALE), 2000)
     figures: dict[str, list[float]] = {"bare": [], "worker": [], "floor": [], "cpu_us": []}
     for _ in range(ROUNDS):
         figures["bare"].append(_bare(case, target, count))

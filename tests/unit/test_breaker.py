@@ -27,16 +27,16 @@ def opened() -> Breaker:
 def test_a_message_that_upsets_a_healthy_destination_is_told_apart_at_the_second_time() -> None:
     breaker = a_breaker()
     assert not breaker.unreached(1, NOW)
-    breaker.reached()
+    breaker.reached(NOW)
     assert breaker.unreached(1, NOW)
-    breaker.reached()
+    breaker.reached(NOW)
     assert breaker.unreached(1, NOW)
 
 
 def test_a_message_is_not_blamed_twice_for_the_same_successes_of_others() -> None:
     breaker = a_breaker()
     breaker.unreached(1, NOW)
-    breaker.reached()
+    breaker.reached(NOW)
     assert breaker.unreached(1, NOW)
     assert not breaker.unreached(1, NOW)
 
@@ -54,14 +54,14 @@ def test_a_lone_message_that_fails_is_blamed_each_time() -> None:
 
 def test_successes_before_a_messages_first_failure_say_nothing_about_it() -> None:
     breaker = a_breaker()
-    breaker.reached()
+    breaker.reached(NOW)
     assert not breaker.unreached(1, NOW)
     assert not breaker.unreached(1, NOW)
 
 
 def test_an_outage_blames_none_of_the_messages_that_reach_nobody() -> None:
     breaker = a_breaker()
-    breaker.reached()
+    breaker.reached(NOW)
     assert not any(breaker.unreached(message, NOW) for _ in range(5) for message in range(100))
 
 
@@ -89,7 +89,7 @@ def test_messages_that_always_fail_are_blamed_while_others_get_through() -> None
     for message in poison:
         breaker.failed(message, NOW)
     for _ in range(5):
-        breaker.reached()
+        breaker.reached(NOW)
         assert all(breaker.failed(message, NOW) for message in poison)
         assert breaker.state(NOW) == "closed"
 
@@ -97,7 +97,7 @@ def test_messages_that_always_fail_are_blamed_while_others_get_through() -> None
 def test_a_message_that_is_to_blame_and_fails_as_a_probe_keeps_the_breaker_from_closing() -> None:
     breaker = a_breaker()
     breaker.failed(1, NOW)
-    breaker.reached()
+    breaker.reached(NOW)
     for message in range(10, 10 + LIMITS.failures):
         breaker.failed(message, NOW)
     now = NOW + breaker.half_opens_in(NOW)
@@ -144,7 +144,7 @@ def test_any_answer_in_between_starts_the_count_again() -> None:
     for message in range(LIMITS.failures * 3):
         breaker.unreached(message, NOW)
         if message % (LIMITS.failures - 1) == 0:
-            breaker.reached()
+            breaker.reached(NOW)
     assert breaker.allowance(50, 0, NOW) == 50
 
 
@@ -185,7 +185,7 @@ def test_a_destination_that_asks_for_time_is_given_it_within_the_longest_pause()
 def test_a_success_closes_it_and_the_next_outage_begins_with_a_short_pause() -> None:
     breaker = opened()
     breaker.unreached(99, NOW + LIMITS.pause)
-    breaker.reached()
+    breaker.reached(NOW)
     assert breaker.allowance(50, 10, NOW) == 50
     assert not breaker.is_open
     for message in range(LIMITS.failures):
@@ -198,8 +198,18 @@ def test_a_destination_that_wants_nothing_more_is_left_alone_for_an_hour() -> No
     breaker.gone(NOW)
     assert breaker.allowance(50, 0, NOW + GONE_PAUSE - 1) == 0
     assert breaker.allowance(50, 0, NOW + GONE_PAUSE) == 1
-    breaker.gone(NOW + GONE_PAUSE)
+    assert breaker.gone(NOW + GONE_PAUSE)
     assert breaker.state(NOW + GONE_PAUSE + 1) == "open"
+
+
+def test_what_was_sent_before_it_was_known_that_a_destination_is_gone_changes_nothing() -> None:
+    breaker = a_breaker()
+    assert breaker.gone(NOW)
+    assert not breaker.gone(NOW + 1)
+    breaker.reached(NOW + 2)
+    assert breaker.half_opens_in(NOW + 2) == GONE_PAUSE - 2
+    breaker.reached(NOW + GONE_PAUSE)
+    assert breaker.state(NOW + GONE_PAUSE) == "closed"
 
 
 def test_a_breaker_forgets_the_oldest_messages() -> None:
@@ -207,7 +217,7 @@ def test_a_breaker_forgets_the_oldest_messages() -> None:
     breaker.unreached(0, NOW)
     for message in range(1, REMEMBERED + 1):
         breaker.unreached(message, NOW)
-    breaker.reached()
+    breaker.reached(NOW)
     assert not breaker.unreached(0, NOW)
     assert breaker.unreached(REMEMBERED, NOW)
     assert len(breaker._seen) == REMEMBERED

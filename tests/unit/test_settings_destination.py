@@ -104,6 +104,17 @@ def test_signing_secrets_in_a_file_are_read_again(
     assert list(secrets()) == ["whsec_new", "whsec_old"]
 
 
+@pytest.mark.parametrize("text", [" ", ",", " , \t"])
+def test_secrets_that_are_none_are_refused_rather_than_nothing_signed(
+    tmp_path: Path, text: str
+) -> None:
+    assert refused(URL="https://example.com", SIGNING_SECRETS=text).field == f"{X}SIGNING_SECRETS"
+    path = tmp_path / "secrets"
+    path.write_text(text)
+    problem = refused(URL="https://example.com", SIGNING_SECRETS_FILE=str(path))
+    assert problem.field == f"{X}SIGNING_SECRETS_FILE"
+
+
 def test_a_url_may_stand_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "url"
     path.write_text("amqp://user:password@broker.example/\n")

@@ -66,6 +66,8 @@ class PublisherOptions:
     """Seconds after which the worker cancels a publish."""
     concurrency: int = 50
     """How many publishes the worker runs at once, at most."""
+    longest_retry: float = 300.0
+    """Seconds that may pass between two attempts at a message, by the settings."""
     topic: Template | None = None
     """Where in the broker messages go, if the settings say so: its topic, subject, routing key,
     stream or queue."""
@@ -77,7 +79,23 @@ class PublisherOptions:
     Raises OSError or ValueError where they cannot be read.
     """
     allowed_hosts: tuple[str, ...] = ()
-    """Hosts that a URL which depends on the message may lead to, besides public ones."""
+    """The only hosts that a URL may lead to; private ones as well. Empty: all public ones."""
+
+    @property
+    def connect_within(self) -> float:
+        """Seconds for a connection: half of the timeout.
+
+        Whoever has none by then can still report that nothing was sent, which costs no attempt.
+        """
+        return self.publish_timeout / 2
+
+    @property
+    def answer_within(self) -> float:
+        """Seconds for the answers to a batch: what is left of the timeout is for reporting them.
+
+        Cancelled at the whole of it, what is known of single messages would be lost.
+        """
+        return self.publish_timeout * 0.9
 
 
 class PublisherFactory(Protocol):

@@ -34,7 +34,7 @@ from pgoutbox.telemetry.metrics import Metrics
 from pgoutbox.telemetry.probes import Probes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from pgoutbox.events import Event, Observer
     from pgoutbox.publisher import BatchPublisher, Publisher, PublisherOptions
@@ -136,7 +136,19 @@ class Worker:
     async def _start(self) -> tuple[Database, dict[str, Destination]]:
         db = await self._connect()
         chosen = self.settings.destinations
-        return db, {name: await self._open(name, chosen[name]) for name in chosen}
+        return db, await self._open_all(chosen)
+
+    async def _open_all(self, chosen: Mapping[str, DestinationSettings]) -> dict[str, Destination]:
+        """All of them, or none: what was opened before one that cannot be is closed again."""
+        opened: dict[str, Destination] = {}
+        try:
+            for name, settings in chosen.items():
+                opened[name] = await self._open(name, settings)
+        except BaseException:
+            for destination in opened.values():
+                await destination.publisher.close()
+            raise
+        return opened
 
     async def _connect(self) -> Database:
         """A database whose schema fits, waited for as long as it takes."""

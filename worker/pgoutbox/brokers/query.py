@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
@@ -12,15 +13,31 @@ if TYPE_CHECKING:
 
 YES = ("1", "true", "yes", "on")
 NO = ("0", "false", "no", "off")
+_NAME = re.compile(r"[a-z][a-z_.]*")
 
 
 def split(url: str, destination: str) -> SplitResult:
     """The parts of ``url``, which names one host at most; both host and port can be read."""
+    parts = _split(url, destination)
     try:
-        parts = urlsplit(url)
         _ = parts.hostname, parts.port
     except ValueError:
         raise _malformed(destination) from None
+    return parts
+
+
+def _split(url: str, destination: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise _malformed(destination) from None
+    if "@" in parts.path + parts.query + parts.fragment:
+        # Most likely the rest of a password, in which one of the others was not encoded.
+        raise InvalidDestination(
+            destination,
+            "the URL has an @ behind its host; percent-encode / ? # and @ in the user and the"
+            " password, and an @ elsewhere",
+        )
     return parts
 
 
@@ -32,15 +49,14 @@ def _malformed(destination: str) -> InvalidDestination:
 def options_of(url: str, destination: str, *, known: Collection[str]) -> dict[str, str]:
     """The options in the query of ``url``; one that is unknown or repeated is refused."""
     found: dict[str, str] = {}
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise _malformed(destination) from None
+    parts = _split(url, destination)
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name not in known:
             offer = f"known are {', '.join(known)}" if known else "it takes none"
+            # What does not look like the name of an option may be anything, a secret included.
+            shown = repr(name) if _NAME.fullmatch(name) else "what stands in its query"
             raise InvalidDestination(
-                destination, f"{name!r} is no option of {parts.scheme}://; {offer}"
+                destination, f"{shown} is no option of {parts.scheme}://; {offer}"
             )
         if name in found:
             raise InvalidDestination(destination, f"the option {name!r} is given twice")

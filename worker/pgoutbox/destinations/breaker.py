@@ -37,17 +37,24 @@ class Breaker:
     _successes: int = 0
     _failing: set[int] = field(default_factory=set)
     """Messages that failed since the last success, as many as it takes to open."""
+    _unreached: int = 0
+    """How often nobody was there since then."""
     _failing_since: float = 0.0
     _pause: float = 0.0
     _open_until: float | None = None
     """None: closed."""
+    _gone_until: float = 0.0
+    """Until then a success is that of a publish from before."""
     _seen: OrderedDict[int, int] = field(default_factory=OrderedDict)
     """Successes at the time when a message failed; the oldest are forgotten."""
 
-    def reached(self) -> None:
+    def reached(self, now: float) -> None:
         """The destination took a message."""
         self._successes += 1
+        if now < self._gone_until:
+            return
         self._failing.clear()
+        self._unreached = 0
         self._pause = 0.0
         self._open_until = None
 
@@ -57,7 +64,11 @@ class Breaker:
         ``retry_after``: seconds for which the destination asked to be left alone.
         """
         special = self._is_special(message_row)
-        self._note(None if special else message_row, now, retry_after)
+        if not special:
+            self._failed_since(now)
+            if len(self._failing) < self.limits.failures:
+                self._failing.add(message_row)
+        self._perhaps_open(now, retry_after)
         return special or self._open_until is None
 
     def unreached(self, message_row: int, now: float) -> bool:
@@ -66,12 +77,18 @@ class Breaker:
         As no attempt depends on it, the same message counts each time.
         """
         special = self._is_special(message_row)
-        self._note(None if special else -1 - len(self._failing), now, 0.0)
+        if not special:
+            self._failed_since(now)
+            self._unreached += 1
+        self._perhaps_open(now, 0.0)
         return special
 
-    def gone(self, now: float) -> None:
-        """The destination said that nothing is wanted there any more."""
-        self._open_until = now + GONE_PAUSE
+    def gone(self, now: float) -> bool:
+        """The destination said that nothing is wanted there any more. True: it is news."""
+        if now < self._gone_until:
+            return False
+        self._open_until = self._gone_until = now + GONE_PAUSE
+        return True
 
     @property
     def is_open(self) -> bool:
@@ -106,21 +123,21 @@ class Breaker:
             self._seen.popitem(last=False)
         return before is not None and self._successes > before
 
-    def _note(self, failing: int | None, now: float, retry_after: float) -> None:
-        """One more that fails. None says nothing about the others, unless it was to find out."""
+    def _failed_since(self, now: float) -> None:
+        if not (self._failing or self._unreached):
+            self._failing_since = now
+
+    def _perhaps_open(self, now: float, retry_after: float) -> None:
+        # A message that was to find out has found out, whoever is to blame.
         state = self.state(now)
-        if failing is not None:
-            if not self._failing:
-                self._failing_since = now
-            if len(self._failing) < self.limits.failures:
-                self._failing.add(failing)
         if state == "half_open" or (state == "closed" and self._enough(now)):
             self._leave_alone(now, retry_after)
 
     def _enough(self, now: float) -> bool:
-        if len(self._failing) >= self.limits.failures:
+        failures = len(self._failing) + self._unreached
+        if failures >= self.limits.failures:
             return True
-        return len(self._failing) > 1 and now - self._failing_since >= FAILING_SECONDS
+        return failures > 1 and now - self._failing_since >= FAILING_SECONDS
 
     def _leave_alone(self, now: float, retry_after: float) -> None:
         limits = self.limits

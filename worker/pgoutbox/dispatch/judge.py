@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from pgoutbox.events import BreakerChanged
 from pgoutbox.outcome import (
@@ -35,41 +36,48 @@ class Judge:
 
     def judge(self, message: ClaimedMessage, outcome: Outcome) -> Outcome:
         """The outcome, with what it means for others filled in."""
-        breaker = self._destination.breaker
-        now = time.monotonic()
         match outcome:
-            case Published():
-                breaker.reached()
-                self._closed()
-            case PermanentFailure(error, gone=True):
-                breaker.gone(now)
-                self._opened(error)
-            case Deferred():
-                breaker.reached()
-                self._closed()
-            case PermanentFailure():
-                # It may not even have been sent: neither good news nor bad.
-                pass
+            case Published() | Deferred():
+                self._reached()
+                return outcome
             case Unavailable(error):
-                works = breaker.unreached(message.id, now)
-                self._opened(error)
-                return Unavailable(error, works_for_others=works)
-            case RetryableFailure(error, retry_after, timed_out=timed_out):
-                works = breaker.failed(message.id, now, retry_after=retry_after or 0.0)
-                self._opened(error)
-                return RetryableFailure(
-                    error, retry_after, works_for_others=works, timed_out=timed_out
-                )
-            case Interrupted() | Unstarted():
-                pass
-        return outcome
+                return self._unreached(message, error)
+            case RetryableFailure():
+                return self._failed(message, outcome)
+            case PermanentFailure(error, gone=True):
+                return outcome if self._gone(error) else Unavailable(error, works_for_others=False)
+            case PermanentFailure() | Interrupted() | Unstarted():
+                # Neither good news nor bad: it may not even have been sent.
+                return outcome
+            case _:
+                assert_never(outcome)
+
+    def _reached(self) -> None:
+        breaker = self._destination.breaker
+        breaker.reached(time.monotonic())
+        if self._told_open and not breaker.is_open:
+            self._told_open = False
+            self._emit(BreakerChanged(self._destination.name, "closed", ""))
+
+    def _unreached(self, message: ClaimedMessage, error: str) -> Unavailable:
+        works = self._destination.breaker.unreached(message.id, time.monotonic())
+        self._opened(error)
+        return Unavailable(error, works_for_others=works)
+
+    def _failed(self, message: ClaimedMessage, failure: RetryableFailure) -> RetryableFailure:
+        works = self._destination.breaker.failed(
+            message.id, time.monotonic(), retry_after=failure.retry_after or 0.0
+        )
+        self._opened(failure.error)
+        return dataclasses.replace(failure, works_for_others=works)
+
+    def _gone(self, error: str) -> bool:
+        """Whether it is news. One message is enough to know: those beside it need not die too."""
+        first = self._destination.breaker.gone(time.monotonic())
+        self._opened(error)
+        return first
 
     def _opened(self, error: str) -> None:
         if not self._told_open and self._destination.breaker.is_open:
             self._told_open = True
             self._emit(BreakerChanged(self._destination.name, "open", error))
-
-    def _closed(self) -> None:
-        if self._told_open:
-            self._told_open = False
-            self._emit(BreakerChanged(self._destination.name, "closed", ""))

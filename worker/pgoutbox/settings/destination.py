@@ -38,9 +38,14 @@ REREAD_SECONDS = 1.0
 """How old a secret from a file may be."""
 
 
+def words(text: str) -> list[str]:
+    """What stands between blanks, commas and line breaks."""
+    return [word for word in re.split(r"[,\s]+", text) if word]
+
+
 def _split(value: object) -> object:
     """``"a, b"`` as well as ``["a", "b"]``."""
-    return [one for one in re.split(r"[,\s]+", value) if one] if isinstance(value, str) else value
+    return words(value) if isinstance(value, str) else value
 
 
 Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
@@ -146,6 +151,7 @@ class Destination(Section):
             destination=name,
             publish_timeout=self.publish_timeout,
             concurrency=self.concurrency,
+            longest_retry=self.retry.cap,
             topic=None if self.topic is None else Template(self.topic),
             wire=FORMATS[self.format],
             signing_secrets=self._signing_secrets(),
@@ -157,8 +163,8 @@ class Destination(Section):
             return _SecretsFile(self.signing_secrets_file)
         if self.signing_secrets is None:
             return no_secrets
-        words = tuple(_words(self.signing_secrets.get_secret_value()))
-        return lambda: words
+        secrets = words(self.signing_secrets.get_secret_value())
+        return lambda: secrets
 
 
 class _SecretsFile:
@@ -181,15 +187,11 @@ class _SecretsFile:
 
     def _read(self) -> None:
         try:
-            self._words = tuple(_words(read_secret(self._path)))
+            self._words = tuple(words(read_secret(self._path)))
         except (OSError, ValueError) as error:
             self._error = error
         else:
             self._error = None
-
-
-def _words(text: str) -> list[str]:
-    return [word for word in re.split(r"[,\s]+", text) if word]
 
 
 def with_defaults(destination: Destination, max_in_flight: int) -> Destination:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pgoutbox.destinations.registry import known_schemes
 from pgoutbox.problem import Problem
-from pgoutbox.settings.destination import WEBHOOK_SCHEMES
+from pgoutbox.settings.destination import WEBHOOK_SCHEMES, words
 from pgoutbox.settings.names import variable
 from pgoutbox.wire.template import Template
 
@@ -38,6 +38,7 @@ def destination_problems(
     yield from _destination_name(name)
     yield from _scheme(name, destination)
     yield from _topic(name, destination)
+    yield from _signing(name, destination)
     yield from _only_for_webhooks(name, destination)
     yield from _publish_timeout(settings, name, destination)
     if destination.concurrency > settings.max_in_flight:
@@ -79,6 +80,18 @@ def _topic(name: str, destination: Destination) -> Iterator[Problem]:
             rule=str(error),
             value=destination.topic,
             advice="What stands in braces comes out of the message; a brace has no other use.",
+        )
+
+
+def _signing(name: str, destination: Destination) -> Iterator[Problem]:
+    secrets = destination.signing_secrets
+    if secrets is not None and not words(secrets.get_secret_value()):
+        by_file = destination.signing_secrets_file is not None
+        setting = "signing_secrets_file" if by_file else "signing_secrets"
+        yield Problem(
+            field=variable(("destinations", name, setting)),
+            rule="holds no secret, and webhooks would go out unsigned",
+            advice="Give it a secret, or unset it.",
         )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Value: TypeAlias = Callable[[ClaimedMessage], str]
 
-FIELDS = ("aggregate_type", "aggregate_id", "event_type")
+FIELDS: tuple[str, ...] = ("aggregate_type", "aggregate_id", "event_type")
 _PART = re.compile(r"\{([^{}]*)\}|([^{}]+)|(.)", re.DOTALL)
 _HEADER = re.compile(r"headers\[([^\[\]]*)\]")
 
@@ -30,8 +30,8 @@ class Template:
     def __init__(self, text: str) -> None:
         self.text = text
         parts = [_parsed(*match.groups()) for match in _PART.finditer(text)]
-        self.fields = tuple(part for part in parts if not isinstance(part, str))
-        """What it takes from the message, in order. Empty: it is the same for all."""
+        self.names = tuple(match[1] for match in _PART.finditer(text) if match[1] is not None)
+        """What stands in braces, in order. Empty: it is the same for all messages."""
         self._parts = parts
 
     def __repr__(self) -> str:
@@ -40,14 +40,18 @@ class Template:
     @property
     def fixed(self) -> bool:
         """Whether it is the same for every message."""
-        return not self.fields
+        return not self.names
+
+    def filled(self, value: str) -> str:
+        """The text with the same value for every field, to see whether it fits anywhere at all."""
+        return "".join(part if isinstance(part, str) else value for part in self._parts)
 
     def render(self, message: ClaimedMessage, escape: Callable[[str], str] | None = None) -> str:
         """The text for this message; ``escape`` is applied to what comes out of the message.
 
         Raises `PermanentError` where the message lacks a header that the template names.
         """
-        if not self.fields:
+        if not self.names:
             return self.text
         return "".join(
             part if isinstance(part, str) else (escape or str)(part(message))
@@ -88,3 +92,7 @@ class _HeaderValue:
         raise PermanentError(
             f"the message has no header {self._name!r}, which the destination's name is made of"
         )
+
+
+DEFAULT_TOPIC = Template("outbox.event.{aggregate_type}")
+"""Where neither the URL nor the settings say otherwise, as Debezium's router has it."""
