@@ -15,7 +15,7 @@ from aiormq.abc import DeliveredMessage
 from pamqp import commands
 from pamqp.header import ContentHeader
 
-from pgoutbox.brokers.rabbitmq.errors import CLIENT_ERRORS, CONNECT_ERRORS
+from pgoutbox.brokers.rabbitmq.errors import CLIENT_ERRORS, CONNECT_ERRORS, VirtualHostRefused
 from pgoutbox.brokers.rabbitmq.frames import Framing
 from pgoutbox.brokers.rabbitmq.link import RabbitmqLink
 from pgoutbox.brokers.rabbitmq.publisher import open_rabbitmq
@@ -42,6 +42,7 @@ CONNECT_EXAMPLES: list[Exception] = [
     amqp.ProbableAuthenticationError("ACCESS_REFUSED hunter2"),
     amqp.AuthenticationError("EXTERNAL", ["hunter2"]),
     amqp.IncompatibleProtocolError("hunter2"),
+    VirtualHostRefused("hunter2"),
     amqp.InvalidFrameError("hunter2"),
     amqp.ProtocolSyntaxError("hunter2"),
     ssl.SSLCertVerificationError(1, "hunter2"),
@@ -68,6 +69,23 @@ SENT_EXAMPLES: list[BaseException] = [
     asyncio.CancelledError("hunter2"),
     Exception("hunter2"),
 ]
+
+
+@pytest.mark.parametrize("words", [bytes(64), b"AMQP\0\1\0\0"], ids=["zeros", "AMQP 1.0"])
+async def test_what_does_not_speak_the_protocol_is_not_taken_for_a_refused_virtual_host(
+    words: bytes,
+) -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(words)
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        publisher = await open_rabbitmq(f"amqp://127.0.0.1:{port}/", options=OPTIONS)
+        with pytest.raises(DestinationUnavailable, match="does not speak AMQP 0-9-1"):
+            await publisher.publish_batch([make_message()])
+        await publisher.close()
 
 
 def names(examples: Sequence[BaseException]) -> list[str]:

@@ -76,6 +76,21 @@ async def test_a_wrong_answer_about_a_server_that_misbehaves_is_found(
         await test(opens(publisher))
 
 
+async def test_a_publisher_that_waits_for_its_cancellation_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Late(NoopPublisher):
+        async def publish(self, message: ClaimedMessage) -> None:  # noqa: ARG002
+            await asyncio.sleep(0.1)
+            raise RetryableError("no answer in time")
+
+    monkeypatch.setattr(faults, "TIMEOUT", 0.05)
+    with pytest.raises(AssertionError, match="did not end by itself"):
+        await CONTRACT.test_a_server_that_never_answers_is_answered_with_an_error_worth_a_retry(
+            opens(Late())
+        )
+
+
 async def test_a_publisher_that_ignores_its_cancellation_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

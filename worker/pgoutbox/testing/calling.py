@@ -54,11 +54,15 @@ async def publish_all(
     return answers
 
 
-async def worth_a_retry(publisher: AnyPublisher) -> str:
+async def worth_a_retry(publisher: AnyPublisher, *, within: float = PATIENCE) -> str:
     """Publish one message, in vain; the words of an error that buries nothing."""
-    answer = await publish_one(publisher, make_message())
+    publishing = asyncio.ensure_future(publish_one(publisher, make_message()))
+    await asyncio.wait([publishing], timeout=within)
+    in_time = publishing.done()
+    answer = await publishing
     async with asyncio.timeout(PATIENCE):
         await publisher.close()
     assert isinstance(answer, RetryableError | DestinationUnavailable), repr(answer)
+    assert in_time, f"the publish did not end by itself within {within:g} seconds"
     assert str(answer), "an error without words helps nobody"
     return str(answer)

@@ -22,6 +22,8 @@ BABBLE = {
     "noise": b"\xff" * 64,
 }
 """What is no answer to anything, in any protocol."""
+TIMEOUT = 2.0
+"""The publish timeout of a publisher that is opened at a server which misbehaves."""
 PROMPTLY = 3.0
 """Seconds that a cancelled publish or a close may take, whatever the destination does."""
 
@@ -31,7 +33,7 @@ class FaultContract:
 
     @pytest.fixture
     def open_at(self) -> OpenAt | None:
-        """Opens a publisher for ``127.0.0.1:port``, with a publish timeout of two seconds or so."""
+        """Opens a publisher for ``127.0.0.1:port``, with a publish timeout of `TIMEOUT` seconds."""
         return None
 
     async def test_a_server_that_hangs_up_is_answered_with_an_error_worth_a_retry(
@@ -39,7 +41,7 @@ class FaultContract:
     ) -> None:
         """As a load balancer does that has nobody behind it."""
         async with _server(_hang_up) as address:
-            await worth_a_retry(await _opened(open_at, address))
+            await worth_a_retry(await _opened(open_at, address), within=TIMEOUT)
 
     @pytest.mark.parametrize("words", BABBLE.values(), ids=BABBLE.keys())
     async def test_a_server_that_speaks_something_else_is_answered_with_an_error_worth_a_retry(
@@ -47,14 +49,14 @@ class FaultContract:
     ) -> None:
         """As on a port that another service has taken over."""
         async with _server(_babble(words)) as address:
-            await worth_a_retry(await _opened(open_at, address))
+            await worth_a_retry(await _opened(open_at, address), within=TIMEOUT)
 
     async def test_a_server_that_never_answers_is_answered_with_an_error_worth_a_retry(
         self, open_at: OpenAt | None
     ) -> None:
-        """By the publisher itself; the worker's own timeout is only a net."""
+        """By the publisher itself, in time; the worker's own timeout is only a net."""
         async with _server(_say_nothing) as address:
-            await worth_a_retry(await _opened(open_at, address))
+            await worth_a_retry(await _opened(open_at, address), within=TIMEOUT)
 
     async def test_a_publish_to_a_server_that_never_answers_is_cancelled_promptly(
         self, open_at: OpenAt | None

@@ -46,6 +46,7 @@ CLOSING = 1.0
 """Seconds that the client's threads may take to end."""
 
 NO_WORD = RetryableError("the client was closed before the answer")
+LATE = RetryableError("no answer in time")
 
 _PRODUCE_REQUESTS = re.compile(r'"Produce": ?(\d+)')
 
@@ -79,6 +80,12 @@ class Batch:
         self.left -= 1
         if not self.left:
             self.end()
+
+    def so_far(self) -> list[PublishError | None]:
+        """What is known by now; reports that come later change nothing in it."""
+        if self.done.done():
+            return list(self.answers)
+        return [LATE if answer is NO_WORD else answer for answer in self.answers]
 
     def end(self) -> None:
         """Wake whoever waits; what has no report keeps the answer that it began with."""

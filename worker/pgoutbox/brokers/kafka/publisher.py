@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from pgoutbox.brokers.kafka.client import NO_WORD, Client
 from pgoutbox.brokers.kafka.errors import REFUSED_TOGETHER, RefusedTogether, buffer_full
 from pgoutbox.brokers.kafka.renewal import RenewedClient
-from pgoutbox.brokers.kafka.url import ALONE, TOPIC_NAME, read_url, refused
+from pgoutbox.brokers.kafka.url import ALONE, ANSWERING, TOPIC_NAME, read_url, refused
 from pgoutbox.errors import PermanentError, PublishError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class KafkaPublisher:
         self._by_kind = not re.search(r"\{(?!aggregate_type|event_type)", target.topic.text)
         self._topics: dict[tuple[str, str], str] = {}
         """Names that were made already, where they depend on these two only: for speed."""
+        self._timeout = options.publish_timeout * ANSWERING
         # The client may take half of the publish timeout, and a second to notice its end.
         self._patience = max(options.publish_timeout / 4, options.publish_timeout / 2 - 1)
         self._client = RenewedClient(partial(Client, target.config, target.where))
@@ -67,13 +68,13 @@ class KafkaPublisher:
         if not messages:
             return []
         loop = asyncio.get_running_loop()
-        latest = loop.time() + self._patience
-        answers = await self._send(self._client.get(), messages)
+        latest, until = loop.time() + self._patience, loop.time() + self._timeout
+        answers = await self._send(self._client.get(), messages, until)
         if not any(answers):
             return answers
         together = [i for i, answer in enumerate(answers) if isinstance(answer, RefusedTogether)]
         if together and loop.time() < latest:
-            again = await self._send_alone([messages[i] for i in together])
+            again = await self._send_alone([messages[i] for i in together], until)
             for i, answer in zip(together, again, strict=True):
                 answers[i] = answer
         return answers
@@ -84,7 +85,7 @@ class KafkaPublisher:
         await asyncio.gather(*(client.close() for client in clients))
 
     async def _send(
-        self, client: Client, messages: Sequence[ClaimedMessage]
+        self, client: Client, messages: Sequence[ClaimedMessage], until: float
     ) -> list[PublishError | None]:
         batch = client.begin(len(messages))
         begun = 0
@@ -98,8 +99,9 @@ class KafkaPublisher:
             # Cancelled half-way. What was handed over is sent, or its time ends before ours.
             for index in range(begun, len(messages)):
                 batch.refuse(index, NO_WORD)
-        await batch.done
-        return batch.answers
+        loop = asyncio.get_running_loop()
+        await asyncio.wait([batch.done], timeout=max(until - loop.time(), 0.0))
+        return batch.so_far()
 
     async def _wait_for_room(
         self, client: Client, batch: Batch, index: int, message: ClaimedMessage
@@ -140,13 +142,13 @@ class KafkaPublisher:
         return topic
 
     async def _send_alone(
-        self, messages: Sequence[ClaimedMessage]
+        self, messages: Sequence[ClaimedMessage], until: float
     ) -> Sequence[PublishError | None]:
         """What was refused together with others, each in a request of its own."""
         try:
             if self._alone is None:
                 config = self._target.config | ALONE
                 self._alone = RenewedClient(partial(Client, config, self._target.where, alone=True))
-            return await self._send(self._alone.get(), messages)
+            return await self._send(self._alone.get(), messages, until)
         except (KafkaException, PublishError):
             return [RefusedTogether(REFUSED_TOGETHER)] * len(messages)

@@ -19,6 +19,11 @@ Config: TypeAlias = dict[str, str | int | bool]
 TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 """What Kafka takes for the name of a topic."""
 DEFAULT_TOPIC = "outbox.event.{aggregate_type}"
+ANSWERING = 0.9
+"""The part of the publish timeout after which what has no answer is answered for. Were we cancelled
+instead, at the whole of it, what is known of the other records of the batch would be lost."""
+LOOKING = 1000
+"""Milliseconds between two looks of librdkafka's for records whose time is over."""
 SHORTEST_DELIVERY = 100
 """Milliseconds."""
 ALONE: Config = {"batch.num.messages": 1, "linger.ms": 0}
@@ -105,9 +110,11 @@ def _defaults(publish_timeout: float) -> Config:
     """What we choose. librdkafka looks once a second for records whose time is over.
 
     So half of the publish timeout leaves time for its answer, and no record is sent after the
-    worker has given it up.
+    worker has given it up. Of a short timeout it is less than half, but not less than a quarter.
     """
-    delivery = max(SHORTEST_DELIVERY, int(publish_timeout * 500))
+    whole = int(publish_timeout * 1000)
+    in_time = int(whole * ANSWERING) - LOOKING
+    delivery = max(SHORTEST_DELIVERY, whole // 4, min(whole // 2, in_time))
     return {
         "client.id": "pgoutbox",
         # Warnings; connections that were idle are closed and opened without a word.

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
     Row = tuple[type[BaseException], type[PublishError], str]
 
+
+class VirtualHostRefused(amqp.InvalidFrameError):
+    """The broker answered something else when the virtual host should open."""
+
+
 # The special before the general. While connecting nothing was sent.
 CONNECT_ERRORS: Sequence[Row] = (
     (
@@ -34,11 +39,15 @@ CONNECT_ERRORS: Sequence[Row] = (
         DestinationUnavailable,
         "what listens there does not speak AMQP 0-9-1",
     ),
-    # The client expects the virtual host to open, and any other answer is this to it.
+    (
+        VirtualHostRefused,
+        DestinationUnavailable,
+        "the virtual host was refused; does it exist, and may the user use it?",
+    ),
     (
         amqp.InvalidFrameError,
         DestinationUnavailable,
-        "the virtual host was refused; does it exist, and may the user use it?",
+        "what listens there does not speak AMQP 0-9-1",
     ),
     (
         amqp.ProtocolSyntaxError,
@@ -94,6 +103,9 @@ _LIMIT = re.compile(r"larger than configured max size (\d{1,18})")
 
 def unconnected(error: Exception, where: str) -> PublishError:
     """Why no connection came about."""
+    if isinstance(error, amqp.InvalidFrameError) and "Connection.OpenOk" in str(error):
+        # To the client this is like any frame that it does not expect. It names the one it does.
+        error = VirtualHostRefused()
     return _translated(CONNECT_ERRORS, error, where)
 
 
