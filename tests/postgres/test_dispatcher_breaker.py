@@ -173,6 +173,40 @@ async def test_a_rate_limit_of_one_destination_leaves_another_alone(
     assert len(slow.taken) < 50
 
 
+async def test_within_a_rate_limit_lanes_get_as_much_as_unordered_messages(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    fill(conn, 400)
+    fill(conn, 100, ordering_key="g::text")
+    publisher = Scripted()
+    async with dispatching(dsn, to(publisher, rate=Rate(50.0))) as running:
+        await running.events.until(lambda: len(publisher.taken) >= 150)
+    # Of the first second's worth it is not known yet that there are lanes.
+    ordered = sum(message.ordering_key is not None for message in publisher.taken[50:150])
+    assert 35 <= ordered <= 65
+
+
+async def test_a_destination_with_a_quota_buries_nothing_and_gets_what_it_takes(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    fill(conn, 60)
+    began, refused = time.monotonic(), 0
+
+    async def script(_message: ClaimedMessage) -> None:
+        nonlocal refused
+        if len(publisher.taken) >= 10 + 20 * (time.monotonic() - began):
+            refused += 1
+            raise RetryableError("answered 429", throttled=True)
+
+    publisher = Scripted(script)
+    async with dispatching(dsn, to(publisher, breaker=quick())) as running:
+        await running.events.until(lambda: len(publisher.taken) == 60)
+        assert not running.events.of(BreakerChanged)
+    assert statuses(conn) == {"done": 60}
+    assert refused
+    assert spent(conn) == 60
+
+
 @dataclass(slots=True)
 class Late(Breaker):
     """Its pause ends between the look at what may be claimed and whatever follows."""

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from collections import deque
+
 from pgoutbox.destinations.breaker import (
     FAILING_SECONDS,
     GONE_PAUSE,
+    MOST_PROBES,
     REMEMBERED,
     Breaker,
     BreakerLimits,
@@ -221,3 +224,24 @@ def test_a_breaker_forgets_the_oldest_messages() -> None:
     assert not breaker.unreached(0, NOW)
     assert breaker.unreached(REMEMBERED, NOW)
     assert len(breaker._seen) == REMEMBERED
+
+
+def test_each_try_in_vain_lets_twice_as_many_try_the_next_time() -> None:
+    breaker = opened()
+    now, tries = NOW, []
+    for _ in range(8):
+        now += breaker.half_opens_in(now)
+        tries.append(breaker.allowance(50, 0, now))
+        breaker.unreached(99, now)
+    assert tries == [1, 2, 4, 8, 16, 32, MOST_PROBES, MOST_PROBES]
+
+
+def test_a_hundred_messages_that_always_fail_keep_the_others_waiting_for_a_minute_or_two() -> None:
+    breaker = Breaker()
+    waiting = deque(range(100))
+    now = NOW
+    while waiting:
+        for _ in range(min(breaker.allowance(50, 0, now), len(waiting))):
+            breaker.failed(waiting.popleft(), now)
+        now += max(breaker.half_opens_in(now), 0.01)
+    assert now - NOW < 120

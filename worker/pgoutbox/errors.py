@@ -49,12 +49,16 @@ class RetryableError(PublishError):
     """It may work later: a timeout, 429, 5xx, a connection lost after something was sent.
 
     The attempt is spent. ``retry_after``: seconds to wait before the backoff begins, where the
-    destination said how long.
+    destination said how long. ``throttled``: the destination has nothing against the message, it
+    only wants fewer of them; then no attempt is spent, and fewer are sent at once.
     """
 
-    def __init__(self, reason: str, *, retry_after: float | None = None) -> None:
+    def __init__(
+        self, reason: str, *, retry_after: float | None = None, throttled: bool = False
+    ) -> None:
         super().__init__(reason)
         self.retry_after = retry_after
+        self.throttled = throttled
 
 
 class PermanentError(PublishError):

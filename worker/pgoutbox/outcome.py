@@ -22,6 +22,8 @@ class RetryableFailure:
     retry_after: float | None = None
     works_for_others: bool = True
     """False: the destination fails for all, so that this message is not to pay for it."""
+    throttled: bool = False
+    """The destination wants fewer messages, and has nothing against this one."""
     timed_out: bool = False
     """The worker cancelled the publish, since there was no answer within the publish timeout."""
 

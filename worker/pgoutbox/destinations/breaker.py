@@ -15,6 +15,7 @@ State: TypeAlias = Literal["closed", "open", "half_open"]
 GONE_PAUSE = 3600.0
 FAILING_SECONDS = 60.0
 """After so long without a success two messages are as good as many."""
+MOST_PROBES = 32
 REMEMBERED = 10_000
 
 
@@ -31,7 +32,7 @@ class BreakerLimits:
 
 @dataclass(slots=True)
 class Breaker:
-    """One destination in one worker: closed, open for a pause, half open for one message."""
+    """One destination in one worker: closed, open for a pause, half open for a few messages."""
 
     limits: BreakerLimits = field(default_factory=BreakerLimits)
     _successes: int = 0
@@ -41,6 +42,8 @@ class Breaker:
     """How often nobody was there since then."""
     _failing_since: float = 0.0
     _pause: float = 0.0
+    _probes: int = 1
+    """Messages that may try at once when it is half open."""
     _open_until: float | None = None
     """None: closed."""
     _gone_until: float = 0.0
@@ -56,6 +59,7 @@ class Breaker:
         self._failing.clear()
         self._unreached = 0
         self._pause = 0.0
+        self._probes = 1
         self._open_until = None
 
     def failed(self, message_row: int, now: float, *, retry_after: float = 0.0) -> bool:
@@ -96,7 +100,7 @@ class Breaker:
         return self._open_until is not None
 
     def state(self, now: float) -> State:
-        """Closed: all is well. Half open: one message may try."""
+        """Closed: all is well. Half open: a few messages may try."""
         if self._open_until is None:
             return "closed"
         return "open" if now < self._open_until else "half_open"
@@ -107,7 +111,7 @@ class Breaker:
             case "closed":
                 return slots
             case "half_open" if not publishing:
-                return min(slots, 1)
+                return min(slots, self._probes)
             case _:
                 return 0
 
@@ -141,5 +145,9 @@ class Breaker:
 
     def _leave_alone(self, now: float, retry_after: float) -> None:
         limits = self.limits
+        if self._open_until is not None:
+            # More of them each time: where the first are all messages that the destination cannot
+            # stand, those behind them find out that it works.
+            self._probes = min(self._probes * 2, MOST_PROBES)
         self._pause = min(self._pause * 2 or limits.pause, limits.max_pause)
         self._open_until = now + max(self._pause, min(retry_after, limits.max_pause))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from pgoutbox.destinations.breaker import Breaker
+from pgoutbox.destinations.throttle import Throttle
 
 if TYPE_CHECKING:
     from pgoutbox.destinations.rate import Rate
@@ -36,17 +37,20 @@ class Destination:
     breaker: Breaker = field(default_factory=Breaker)
     rate: Rate | None = None
     """Of this worker; None where there is no limit."""
+    throttle: Throttle = field(default_factory=Throttle)
     stopped: bool = False
     """After a bug in the publisher: nothing more is claimed for it."""
 
     def allowance(self, publishing: int, hung: int, now: float) -> int:
         """How many more messages may begin while so many are under way, ``hung`` for good."""
-        free = self.breaker.allowance(self.concurrency - publishing, publishing - hung, now)
+        under_way = publishing - hung
+        free = self.breaker.allowance(self.concurrency - publishing, under_way, now)
+        free = self.throttle.allowance(free, under_way, now)
         return free if self.rate is None else min(free, self.rate.available(now))
 
     def opens_in(self, now: float) -> float:
         """Seconds until more may begin than now; 0 where no time is waited for."""
-        paused = self.breaker.half_opens_in(now)
+        paused = max(self.breaker.half_opens_in(now), self.throttle.opens_in(now))
         return max(paused, 0.0 if self.rate is None else self.rate.next_in(now))
 
     def within_rate(self, now: float) -> bool:

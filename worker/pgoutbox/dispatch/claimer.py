@@ -192,8 +192,11 @@ class Claimer:
     def _ready_room(self, name: str, free: int) -> int:
         if not self._lanes_wanted(name):
             return free
-        part = self._half(name, self._scans[name].parity)
-        return max(0, min(free, part - self._in_flight.unordered(name)))
+        odd = self._scans[name].parity
+        room = max(0, min(free, self._half(name, odd) - self._in_flight.unordered(name)))
+        lanes = max(0, self._half(name, 1 - odd) - self._in_flight.ordered(name))
+        # What is free may be less than what both lack, as under a rate limit: then it is halved.
+        return room if room + lanes <= free else min(room, (free + odd) // 2)
 
     def _lanes_room(self, name: str, free: int) -> int:
         if not self._scans[name].ready_hungry:

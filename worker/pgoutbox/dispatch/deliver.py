@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from pgoutbox.dispatch.decide import decide
@@ -51,7 +52,10 @@ class Deliverer:
         """Called for a bug in a publisher; True: take it for a retryable failure."""
         self.margin = 0.0
         """Nothing is begun so many seconds before its lease ends."""
-        self._judges = {name: Judge(one, emit) for name, one in destinations.items()}
+        self._judges = {
+            name: Judge(one, emit, partial(in_flight.publishing_to, name))
+            for name, one in destinations.items()
+        }
         self.run_lengths = {name: RunLength() for name in destinations}
         """How many messages of one lane are worth claiming together."""
         # Asked once: looking a protocol up costs more than the rest of a delivery.

@@ -138,6 +138,10 @@ class InFlight:
         """How many publishes are under way, those that were given up included."""
         return self._publishing.total()
 
+    def publishing_to(self, destination: str) -> int:
+        """How many messages are on their way to one destination."""
+        return self._publishing[destination]
+
     @property
     def awaited(self) -> list[asyncio.Task[None]]:
         """The publishes whose outcome still matters to somebody."""

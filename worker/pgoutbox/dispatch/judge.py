@@ -29,9 +29,16 @@ if TYPE_CHECKING:
 class Judge:
     """Asks the breaker of one destination, and tells when it opens and closes."""
 
-    def __init__(self, destination: Destination, emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        destination: Destination,
+        emit: Callable[[Event], None],
+        publishing: Callable[[], int],
+    ) -> None:
+        """``publishing`` tells how many messages are on their way there."""
         self._destination = destination
         self._emit = emit
+        self._publishing = publishing
         self._told_open = False
 
     def judge(self, message: ClaimedMessage, outcome: Outcome) -> Outcome:
@@ -42,6 +49,8 @@ class Judge:
                 return outcome
             case Unavailable(error):
                 return self._unreached(message, error)
+            case RetryableFailure(throttled=True):
+                return self._slowed(outcome)
             case RetryableFailure():
                 return self._failed(message, outcome)
             case PermanentFailure(error, gone=True):
@@ -55,6 +64,7 @@ class Judge:
     def _reached(self) -> None:
         breaker = self._destination.breaker
         breaker.reached(time.monotonic())
+        self._destination.throttle.took(self._destination.concurrency)
         if self._told_open and not breaker.is_open:
             self._told_open = False
             self._emit(BreakerChanged(self._destination.name, "closed", ""))
@@ -70,6 +80,11 @@ class Judge:
         )
         self._opened(failure.error)
         return dataclasses.replace(failure, works_for_others=works)
+
+    def _slowed(self, failure: RetryableFailure) -> RetryableFailure:
+        throttle = self._destination.throttle
+        throttle.slowed(self._publishing(), failure.retry_after or 0.0, time.monotonic())
+        return dataclasses.replace(failure, works_for_others=False)
 
     def _gone(self, error: str) -> bool:
         """Whether it is news. One message is enough to know: those beside it need not die too."""

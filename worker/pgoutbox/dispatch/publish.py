@@ -110,7 +110,7 @@ def observed(error: object) -> Outcome:
     """
     match error:
         case RetryableError():
-            return RetryableFailure(describe(error), error.retry_after)
+            return RetryableFailure(describe(error), error.retry_after, throttled=error.throttled)
         case PermanentError():
             return PermanentFailure(describe(error), gone=isinstance(error, DestinationGone))
         case Defer():
