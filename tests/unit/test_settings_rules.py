@@ -292,3 +292,44 @@ def test_an_advised_number_is_short_and_may_be_used() -> None:
     duration = {"PGOUTBOX_LEASE__DURATION": "20"}
     assert "Lower it to 6.66, or" in one(duration).advice
     load_settings(LOCAL | duration | {"PGOUTBOX_LEASE__RENEW": "6.66"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("RETRY__CAP", "1e300"),
+        ("BREAKER__PAUSE", "1e12"),
+        ("CONCURRENCY", "1000000000000"),
+        ("MAX_ATTEMPTS", "99999999999"),
+        ("RATE", "1e30"),
+    ],
+)
+def test_what_no_database_could_hold_is_refused(name: str, value: str) -> None:
+    problem = one({f"PGOUTBOX_DESTINATIONS__DEFAULT__{name}": value}, to="noop://")
+    assert problem.field == f"PGOUTBOX_DESTINATIONS__DEFAULT__{name}"
+
+
+@pytest.mark.parametrize("key", ["concurrency", "rate", "max_attempts", "publish_timeout"])
+def test_a_switch_is_no_number(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "pgoutbox.toml"
+    path.write_text(f'[destinations.x]\nurl = "noop://"\n{key} = true\n')
+    problem = one({"PGOUTBOX_CONFIG": str(path)})
+    assert problem.field == f"PGOUTBOX_DESTINATIONS__X__{key.upper()}"
+
+
+def test_a_value_in_the_file_is_not_hidden_by_a_group_of_that_name_in_the_environment(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "pgoutbox.toml"
+    path.write_text('destinations = "https://user:hunter2@example.com"\n')
+    environ = {"PGOUTBOX_CONFIG": str(path), "PGOUTBOX_DESTINATIONS__X__URL": "noop://"}
+    problem = one(environ)
+    assert problem.field == "PGOUTBOX_DESTINATIONS"
+    assert "hunter2" not in str(problem)
+
+
+def test_a_file_that_is_nested_without_end_is_one_problem(tmp_path: Path) -> None:
+    path = tmp_path / "pgoutbox.toml"
+    path.write_text("a = " + "[" * 100_000)
+    problem = one({"PGOUTBOX_CONFIG": str(path)})
+    assert problem.field == "PGOUTBOX_CONFIG"

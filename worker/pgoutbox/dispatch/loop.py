@@ -175,7 +175,7 @@ class Dispatcher:
             backoff.reset()
             self._claim_limit = min(self._claim_limit + CLAIM_STEP, MAX_CLAIM)
             if not (full or asked or self.stop):
-                await self._wakeup.wait()
+                await self._idle()
             if asked or not full:
                 self.claimer.woken(notified=False)
 
@@ -198,14 +198,28 @@ class Dispatcher:
 
         ``now`` is when there was none: a pause that has ended since counts as one that ends.
         """
-        pauses = [destination.opens_in(now) for destination in self.destinations.values()]
-        reopens = min((pause for pause in pauses if pause > 0), default=None)
         try:
-            # A hair late, or a timer that is a hair early would find it closed once more.
-            async with asyncio.timeout(None if reopens is None else reopens + TIMER_SLACK):
+            async with asyncio.timeout(self._reopens_in(now)):
                 await self.in_flight.changed.wait()
         except TimeoutError:
             return
+
+    async def _idle(self) -> None:
+        """Wait for news, or for the moment when a destination may be given more."""
+        reopens = self._reopens_in(time.monotonic())
+        loop = asyncio.get_running_loop()
+        alarm = None if reopens is None else loop.call_later(reopens, self._wakeup.nudge)
+        try:
+            await self._wakeup.wait()
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+
+    def _reopens_in(self, now: float) -> float | None:
+        pauses = [destination.opens_in(now) for destination in self.destinations.values()]
+        reopens = min((pause for pause in pauses if pause > 0), default=None)
+        # A hair late, or a timer that is a hair early would find it closed once more.
+        return None if reopens is None else reopens + TIMER_SLACK
 
     async def _claim(self, slots: dict[str, int]) -> bool:
         """One turn; True when there may be more than the slots had room for."""

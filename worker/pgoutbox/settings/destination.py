@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, SecretStr
 from pgoutbox.destinations.breaker import BreakerLimits
 from pgoutbox.destinations.registry import scheme_of
 from pgoutbox.publisher import PublisherOptions, no_secrets
-from pgoutbox.settings.section import Seconds, Section, read_secret
+from pgoutbox.settings.section import Count, Number, Seconds, Section, read_secret
 from pgoutbox.wire.formats import FORMATS
 from pgoutbox.wire.template import Template
 
@@ -64,9 +64,8 @@ class Retry(Section):
 class Breaker(Section):
     """When a destination that fails for all is left alone."""
 
-    failures: int = Field(
+    failures: Count = Field(
         default=BREAKER.failures,
-        ge=1,
         description="Different messages that fail, with no success between them, before the"
         " destination is left alone: nothing is claimed for it, and no attempts are spent.",
     )
@@ -99,19 +98,18 @@ class Destination(Section):
     format: Literal["plain", "debezium", "cloudevents_binary", "cloudevents_structured"] = Field(
         default="plain", description="What messages look like there. See docs/formats.md."
     )
-    concurrency: int = Field(
-        default=50, ge=1, description="Publishes that run at the same time, at most, in one worker."
+    concurrency: Count = Field(
+        default=50, description="Publishes that run at the same time, at most, in one worker."
     )
-    rate: float | None = Field(
+    rate: Number | None = Field(
         default=None,
-        gt=0,
         description="Messages per second, at most, in one worker; unlimited where it is not set.",
     )
     publish_timeout: Seconds = Field(
         default=10.0, description="Seconds that one publish may take in all."
     )
-    max_attempts: int = Field(
-        default=12, ge=1, description="Attempts before a message that keeps failing is dead."
+    max_attempts: Count = Field(
+        default=12, description="Attempts before a message that keeps failing is dead."
     )
     retry: Retry = Retry()
     breaker: Breaker = Breaker()

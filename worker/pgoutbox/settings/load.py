@@ -16,6 +16,7 @@ from pgoutbox.settings.problems import SettingsError, from_pydantic
 from pgoutbox.settings.rules import broken_rules, no_destination
 from pgoutbox.settings.sources import (
     Tree,
+    hidden_values,
     merge,
     read_environment,
     read_file,
@@ -95,6 +96,7 @@ def _gather(
         from_file, more = read_file(Path(config))
         problems += more
     upper = merge(from_environ, explicit)
+    problems += hidden_values(from_file, upper, Path(str(config)))
     tree = merge(from_file, upper)
     problems += read_secret_files(tree)
     tree.setdefault("owner", environ.get("POD_NAME") or gethostname())

@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from pgoutbox.dispatch.drain import DrainTimes
 from pgoutbox.settings.destination import Destination, with_defaults
-from pgoutbox.settings.section import Seconds, Section, read_secret
+from pgoutbox.settings.section import Count, Seconds, Section, read_secret
 
 DRAIN = DrainTimes()
 
@@ -66,9 +66,8 @@ class Database(Section):
         max_length=63,
         description="The schema that holds the outbox.",
     )
-    pool_max: int = Field(
+    pool_max: Count = Field(
         default=3,
-        ge=1,
         description="Connections of one worker, at most, beside the one that listens. Claim,"
         " finalize and renew run side by side, so at least 2 and better 3.",
     )
@@ -164,8 +163,8 @@ class Settings(BaseSettings):
         max_length=255,
         description="The name that this worker's leases carry, for people.",
     )
-    max_in_flight: int = Field(
-        default=200, ge=1, description="Messages that one worker holds at the same time, at most."
+    max_in_flight: Count = Field(
+        default=200, description="Messages that one worker holds at the same time, at most."
     )
     on_unclassified: Literal["exit", "retry"] = Field(
         default="exit",

@@ -5,9 +5,22 @@ from __future__ import annotations
 from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-Seconds = Annotated[float, Field(gt=0)]
+YEAR = 366 * 86_400.0
+"""More is a mistake, and much more is no interval in PostgreSQL."""
+MOST = 1_000_000
+
+
+def _no_switch(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("must be a number")  # noqa: TRY004 - pydantic wants this one
+    return value
+
+
+Seconds = Annotated[float, BeforeValidator(_no_switch), Field(gt=0, le=YEAR)]
+Count = Annotated[int, BeforeValidator(_no_switch), Field(ge=1, le=MOST)]
+Number = Annotated[float, BeforeValidator(_no_switch), Field(gt=0, le=MOST)]
 
 
 class Section(BaseModel):

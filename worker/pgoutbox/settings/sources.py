@@ -59,7 +59,7 @@ def read_file(path: Path) -> tuple[Tree, list[Problem]]:
     """The tree of a TOML file. Unknown keys are found when the tree is validated."""
     try:
         tree: Tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         return {}, [
             Problem(
@@ -121,6 +121,20 @@ def merge(lower: Tree, upper: Tree) -> Tree:
         else:
             merged[key] = value
     return merged
+
+
+def hidden_values(lower: Tree, upper: Tree, where: Path) -> list[Problem]:
+    """What `merge` would hide: a value in the file where there is a group in the environment."""
+    return [
+        Problem(
+            field=variable((key,)),
+            rule="is a group of settings, not a value",
+            where=f"{key} in {where}",
+            advice="Set the names inside it; see docs/settings.md.",
+        )
+        for key, value in lower.items()
+        if isinstance(upper.get(key), dict) and not isinstance(value, dict)
+    ]
 
 
 def suggestion(name: str, known: list[str]) -> str:
