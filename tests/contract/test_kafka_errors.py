@@ -118,7 +118,7 @@ async def test_silence_means_that_nothing_was_sent_only_where_no_request_left(
     made[0].sends = False
     answer = await answer_of(publisher)
     assert type(answer) is DestinationUnavailable
-    assert str(answer) == f"one: {NO_TROUBLE}; nothing was sent"
+    assert str(answer) == f"one:9092: {NO_TROUBLE}; nothing was sent"
 
 
 @pytest.mark.parametrize("code", TROUBLES)
@@ -131,7 +131,7 @@ async def test_the_reason_for_having_no_connection_is_told_until_there_is_one(
     made[0].config["error_cb"](KafkaError(KafkaError._ALL_BROKERS_DOWN, THEIR_WORDS))
     answer = await answer_of(publisher)
     assert type(answer) is DestinationUnavailable
-    assert str(answer) == f"one: {TROUBLES[code]}; nothing was sent"
+    assert str(answer) == f"one:9092: {TROUBLES[code]}; nothing was sent"
     made[0].answer = None
     assert await answer_of(publisher) is None
     made[0].answer = KafkaError(KafkaError._MSG_TIMED_OUT)

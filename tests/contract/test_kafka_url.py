@@ -27,10 +27,10 @@ def config_of(url: str) -> Config:
 @pytest.mark.parametrize(
     ("url", "brokers", "where"),
     [
-        ("kafka://one", "one", "one"),
+        ("kafka://one", "one:9092", "one:9092"),
         ("KAFKA://one:9092/", "one:9092", "one:9092"),
         ("kafka://one:9092,two:9093/topic", "one:9092,two:9093", "one:9092 and 1 more"),
-        ("kafka://[::1]:9092,10.0.0.1", "[::1]:9092,10.0.0.1", "[::1]:9092 and 1 more"),
+        ("kafka://10.0.0.1,[::1]:9093", "10.0.0.1:9092,[::1]:9093", "10.0.0.1:9092 and 1 more"),
     ],
 )
 def test_brokers_stand_in_the_place_of_the_host(url: str, brokers: str, where: str) -> None:
@@ -106,13 +106,12 @@ def test_a_property_that_is_not_the_urls_to_choose_is_refused(name: str) -> None
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("kafka://", "needs host:port"),
-        ("kafka:///orders", "needs host:port"),
-        ("kafka://one,,two", "needs host:port"),
-        ("kafka://one:hunter2", "needs host:port"),
-        ("kafka://one two", "needs host:port"),
-        ("kafka://a:hunter2@b@one", "not of the form"),
-        ("kafka://one/orders#hunter2", "not of the form"),
+        ("kafka://", "names no host"),
+        ("kafka:///orders", "names no host"),
+        ("kafka://one,,two", "hosts are not well-formed"),
+        ("kafka://one:hunter2", "hosts are not well-formed"),
+        ("kafka://one two", "percent-encode them"),
+        ("kafka://one/orders#hunter2", "has a fragment"),
         ("kafka:hunter2", "not of the form"),
         ("kafka://hunter2@one", "needs user and password"),
         ("kafka://:hunter2@one", "needs user and password"),

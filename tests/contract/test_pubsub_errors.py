@@ -241,7 +241,7 @@ async def test_after_close_nothing_is_sent(publisher: PubSubPublisher, service: 
         ("pubsub:///topic", "names a project"),
         ("pubsub://user:hunter2@project/topic", "names a project"),
         ("pubsub://project/topic#hunter2", "names a project"),
-        ("pubsub://[::1/topic", "not well-formed"),
+        ("pubsub://[::1/topic", "names a project"),
         ("pubsub://project/ab", "not one that Pub/Sub can have"),
         ("pubsub://project/9lives", "not one that Pub/Sub can have"),
         ("pubsub://project/google-topic", "not one that Pub/Sub can have"),

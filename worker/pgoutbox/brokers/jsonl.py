@@ -8,10 +8,10 @@ import os
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from pgoutbox.brokers.lines import NEWLINE, LineSink, LineWriter, as_line
-from pgoutbox.brokers.query import options_of, switch
+from pgoutbox.brokers.query import options_of, split_hosts, switch
 from pgoutbox.errors import (
     DestinationUnavailable,
     InvalidDestination,
@@ -33,7 +33,7 @@ async def open_jsonl(url: str, /, *, options: PublisherOptions) -> JsonlPublishe
     """Open ``jsonl:///path/file.jsonl``; ``?fsync=0`` trades safety from power cuts for speed."""
     given = options_of(url, options.destination, known=("fsync",))
     fsync = switch(given, "fsync", options.destination, default=True)
-    parts = urlsplit(url)
+    parts = split_hosts(url, options.destination)
     path = Path(unquote(parts.path))
     if parts.netloc or not path.is_absolute():
         raise InvalidDestination(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from pgoutbox.brokers.query import milliseconds, options_of, switch
+from pgoutbox.brokers.query import milliseconds, nothing_else, options_of, switch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +19,7 @@ async def open_noop(
     url: str, /, *, options: PublisherOptions
 ) -> NoopPublisher | NoopBatchPublisher:
     """Open ``noop://``, with ``batch=1`` for batches and ``delay_ms=5`` for a slow destination."""
+    nothing_else(url, options.destination)
     given = options_of(url, options.destination, known=("batch", "delay_ms"))
     delay = milliseconds(given, "delay_ms", options.destination)
     if switch(given, "batch", options.destination, default=False):

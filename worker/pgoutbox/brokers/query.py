@@ -1,10 +1,11 @@
-"""The query of a destination's URL, for adapters whose options stand there."""
+"""The parts of a destination's URL, and the options in its query."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl
 
 from pgoutbox.errors import InvalidDestination
 
@@ -13,24 +14,42 @@ if TYPE_CHECKING:
 
 YES = ("1", "true", "yes", "on")
 NO = ("0", "false", "no", "off")
+LAST_PORT = 65535
+HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:,@]*)(?::[0-9]{0,5})?")
+"""A host and perhaps a port, or neither."""
+_VISIBLE = re.compile(r"[!-~]+")
+_URL = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<netloc>[^/?#]*)"
+    r"(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#(?P<fragment>.*))?"
+)
+_PARTS = ("netloc", "path", "query", "fragment")
 _NAME = re.compile(r"[a-z][a-z_.]*")
 
 
 def split(url: str, destination: str) -> SplitResult:
-    """The parts of ``url``, which names one host at most; both host and port can be read."""
-    parts = _split(url, destination)
-    try:
-        _ = parts.hostname, parts.port
-    except ValueError:
-        raise _malformed(destination) from None
+    """The parts of ``url``, which names one host at most; both host and port can be read.
+
+    Raises `InvalidDestination`, in words that repeat nothing of the URL.
+    """
+    parts = split_hosts(url, destination)
+    where = parts.netloc.rpartition("@")[2]
+    if HOST.fullmatch(where) is None or not _is_address(where):
+        raise malformed(destination)
     return parts
 
 
-def _split(url: str, destination: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise _malformed(destination) from None
+def split_hosts(url: str, destination: str) -> SplitResult:
+    """As `split`, where what stands in the host's place may be something else, as several hosts."""
+    # By ourselves: what the standard library takes for well-formed differs from one Python to the
+    # next, it drops line breaks without a word, and its own words may hold the password.
+    if _VISIBLE.fullmatch(url) is None:
+        raise InvalidDestination(
+            destination, "the URL has blanks or non-ASCII characters; percent-encode them"
+        )
+    found = _URL.fullmatch(url)
+    if found is None:
+        raise InvalidDestination(destination, "the URL is not of the form scheme://host")
+    parts = SplitResult(found["scheme"].lower(), *(found[name] or "" for name in _PARTS))
     if "@" in parts.path + parts.query + parts.fragment:
         # Most likely the rest of a password, in which one of the others was not encoded.
         raise InvalidDestination(
@@ -41,15 +60,58 @@ def _split(url: str, destination: str) -> SplitResult:
     return parts
 
 
-def _malformed(destination: str) -> InvalidDestination:
-    # The parser's own words may repeat the URL with its password.
+def hosts_of(text: str, destination: str, *, default: int) -> tuple[str, ...]:
+    """Each of several hosts with commas between them, as ``host:port``."""
+    if not text:
+        raise InvalidDestination(destination, "the URL names no host")
+    hosts = []
+    for where in text.split(","):
+        port = _port_of(where)
+        host = where.removesuffix(f":{port}")
+        if not host or HOST.fullmatch(where) is None or not _is_address(where):
+            raise InvalidDestination(
+                destination,
+                "the URL's hosts are not well-formed; write host:port, several with commas",
+            )
+        hosts.append(f"{host}:{port or default}")
+    return tuple(hosts)
+
+
+def nothing_else(url: str, destination: str) -> None:
+    """Refuse a URL that holds anything but its scheme and options."""
+    parts = split_hosts(url, destination)
+    if parts.netloc or parts.path.strip("/") or parts.fragment:
+        raise InvalidDestination(
+            destination, f"nothing but options stands behind {parts.scheme}://"
+        )
+
+
+def malformed(destination: str) -> InvalidDestination:
+    """What to say of a host or port that cannot be read."""
     return InvalidDestination(destination, "the URL's host or port is not well-formed")
+
+
+def _is_address(where: str) -> bool:
+    port = _port_of(where)
+    if port and int(port) > LAST_PORT:
+        return False
+    if not where.startswith("["):
+        return True
+    try:
+        ipaddress.IPv6Address(where[1 : where.index("]")])
+    except ValueError:
+        return False
+    return True
+
+
+def _port_of(where: str) -> str:
+    return where.rpartition("]")[2].partition(":")[2]
 
 
 def options_of(url: str, destination: str, *, known: Collection[str]) -> dict[str, str]:
     """The options in the query of ``url``; one that is unknown or repeated is refused."""
     found: dict[str, str] = {}
-    parts = _split(url, destination)
+    parts = split_hosts(url, destination)
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name not in known:
             offer = f"known are {', '.join(known)}" if known else "it takes none"

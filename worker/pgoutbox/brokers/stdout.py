@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from pgoutbox.brokers.lines import LineSink, LineWriter, as_line
-from pgoutbox.brokers.query import options_of
+from pgoutbox.brokers.query import nothing_else, options_of
 from pgoutbox.errors import DestinationUnavailable, PublishError, RetryableError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ STANDARD_OUTPUT = 1
 
 async def open_stdout(url: str, /, *, options: PublisherOptions) -> StdoutPublisher:
     """Open ``stdout://``; it has no options."""
+    nothing_else(url, options.destination)
     options_of(url, options.destination, known=())
     sys.stdout.flush()
     return StdoutPublisher()

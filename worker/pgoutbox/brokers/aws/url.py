@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote
 
-from pgoutbox.brokers.query import options_of
+from pgoutbox.brokers.query import options_of, split, split_hosts
 from pgoutbox.errors import InvalidDestination, PermanentError
 from pgoutbox.wire.template import Template
 
 if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.publisher import PublisherOptions
 
@@ -75,10 +77,7 @@ def parse(url: str, service: Service, options: PublisherOptions) -> Place:
     def invalid(problem: str) -> InvalidDestination:
         return InvalidDestination(options.destination, problem)
 
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise invalid(f"the URL is not well-formed; write {service.form}") from None
+    parts = split_hosts(url, options.destination)
     if problem := _host_problem(parts, service):
         raise invalid(problem)
     chosen = options_of(url, options.destination, known=("endpoint_url", "max_bytes"))
@@ -120,9 +119,8 @@ def _host_problem(parts: SplitResult, service: Service) -> str | None:
 
 def _is_endpoint(text: str) -> bool:
     try:
-        parts = urlsplit(text)
-        _ = parts.port
-    except ValueError:
+        parts = split(text, "")
+    except InvalidDestination:
         return False
     simple = "@" not in parts.netloc and not parts.query and not parts.fragment
     return simple and parts.scheme in ("http", "https") and bool(parts.hostname)

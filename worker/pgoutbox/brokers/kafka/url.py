@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
+from pgoutbox.brokers.query import hosts_of, split_hosts
 from pgoutbox.errors import InvalidDestination
 from pgoutbox.wire.template import Template
 
@@ -18,6 +19,7 @@ Config: TypeAlias = dict[str, str | int | bool]
 
 TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 """What Kafka takes for the name of a topic."""
+PORT = 9092
 DEFAULT_TOPIC = "outbox.event.{aggregate_type}"
 ANSWERING = 0.9
 """The part of the publish timeout after which what has no answer is answered for. Were we cancelled
@@ -29,12 +31,6 @@ SHORTEST_DELIVERY = 100
 ALONE: Config = {"batch.num.messages": 1, "linger.ms": 0}
 """What makes a producer send each record in a request of its own."""
 
-_URL = re.compile(
-    r"kafka://(?:(?P<credentials>[^@/?#]*)@)?(?P<brokers>[^@/?#]*)"
-    r"(?:/(?P<topic>[^?#]*))?(?:\?(?P<query>[^#]*))?",
-    re.IGNORECASE,
-)
-_BROKER = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 
 _OUR_PROMISE = "is not to be chosen: delivery and order rest on it"
 _OUR_TIMING = "follows from the destination's publish_timeout"
@@ -85,23 +81,17 @@ def read_url(url: str, options: PublisherOptions) -> KafkaUrl:
 
     Raises `InvalidDestination`; its words never repeat the URL.
     """
-    parts = _URL.fullmatch(url)
-    if parts is None:
-        raise InvalidDestination(
-            options.destination,
-            "the URL is not of the form kafka://[user:password@]host:port[,host:port]/[topic]"
-            "[?property=value]; percent-encode @ / ? # in a user or password",
-        )
-    brokers = parts["brokers"].split(",")
-    if not all(map(_BROKER.fullmatch, brokers)):
-        raise InvalidDestination(
-            options.destination, "the URL needs host:port, or several with commas between them"
-        )
-    given = _properties(parts["query"] or "", options.destination)
+    parts = split_hosts(url, options.destination)
+    if parts.fragment:
+        raise InvalidDestination(options.destination, "the URL has a fragment; write # as %23")
+    login, at, hosts = parts.netloc.rpartition("@")
+    brokers = hosts_of(hosts, options.destination, default=PORT)
+    given = _properties(parts.query, options.destination)
     config = _defaults(options.publish_timeout) | given
-    config |= _credentials(parts["credentials"], given, options.destination)
-    config["bootstrap.servers"] = parts["brokers"]
-    topic = _topic(unquote(parts["topic"] or ""), options)
+    if at:
+        config |= _credentials(login, given, options.destination)
+    config["bootstrap.servers"] = ",".join(brokers)
+    topic = _topic(unquote(parts.path.removeprefix("/")), options)
     where = brokers[0] if len(brokers) == 1 else f"{brokers[0]} and {len(brokers) - 1} more"
     return KafkaUrl(where, topic, config, tuple(given))
 
@@ -153,10 +143,8 @@ def _properties(query: str, destination: str) -> Config:
     return found
 
 
-def _credentials(text: str | None, given: Config, destination: str) -> Config:
+def _credentials(text: str, given: Config, destination: str) -> Config:
     """User and password; TLS unless the URL says otherwise, so that no password goes in clear."""
-    if text is None:
-        return {}
     user, colon, password = text.partition(":")
     if not (user and colon and password):
         raise InvalidDestination(

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
-from pgoutbox.brokers.query import options_of, switch
+from pgoutbox.brokers.query import hosts_of, options_of, split_hosts, switch
 from pgoutbox.errors import InvalidDestination
 
 if TYPE_CHECKING:
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 OPTIONS = ("tls", "cafile", "certfile", "keyfile", "credentials", "inbox_prefix")
 PORT = 4222
-_SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:,@/]+)(?::(?P<port>\d{1,5}))?")
 _INBOX = re.compile(r"[^\s.*>]+(?:\.[^\s.*>]+)*")
-_LAST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +43,7 @@ class Target:
 
 def target_of(url: str, destination: str) -> Target:
     """Read a URL. Raises `InvalidDestination`, which never quotes it."""
-    if re.fullmatch(r"[!-~]+", url) is None:
-        raise InvalidDestination(
-            destination, "the URL has blanks or non-ASCII characters; percent-encode them"
-        )
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise InvalidDestination(destination, "the URL's hosts are not well-formed") from None
+    parts = split_hosts(url, destination)
     if parts.path not in ("", "/"):
         raise InvalidDestination(
             destination,
@@ -60,35 +51,18 @@ def target_of(url: str, destination: str) -> Target:
         )
     login, _, hosts = parts.netloc.rpartition("@")
     user, colon, password = login.partition(":")
-    # Without the hosts: several of them are none to the general parser.
-    query = parts._replace(netloc="", path="").geturl()
-    given = options_of(query, destination, known=OPTIONS)
+    given = options_of(url, destination, known=OPTIONS)
     inbox_prefix = given.get("inbox_prefix", "_INBOX")
     if _INBOX.fullmatch(inbox_prefix) is None:
         raise InvalidDestination(destination, "inbox_prefix is a subject without wildcards")
     return Target(
-        servers=_servers(hosts, destination),
+        servers=hosts_of(hosts, destination, default=PORT),
         user=unquote(user) or None,
         password=unquote(password) if colon else None,
         credentials=_credentials(given, destination),
         tls=_tls(given, destination),
         inbox_prefix=inbox_prefix,
     )
-
-
-def _servers(hosts: str, destination: str) -> tuple[str, ...]:
-    if not hosts:
-        raise InvalidDestination(destination, "the URL names no host")
-    found = []
-    for text in hosts.split(","):
-        match = _SERVER.fullmatch(text)
-        if match is None or int(match["port"] or PORT) > _LAST_PORT:
-            raise InvalidDestination(
-                destination,
-                "the URL's hosts are not well-formed; write host:port, several with commas",
-            )
-        found.append(f"{match['host']}:{match['port'] or PORT}")
-    return tuple(found)
 
 
 def _credentials(given: Mapping[str, str], destination: str) -> Path | None:

@@ -7,9 +7,9 @@ import os
 import re
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-from pgoutbox.brokers.query import options_of
+from pgoutbox.brokers.query import options_of, split_hosts
 from pgoutbox.errors import (
     InvalidDestination,
     PermanentError,
@@ -53,10 +53,7 @@ async def open_pubsub(url: str, /, *, options: PublisherOptions) -> PubSubPublis
 
     ``endpoint`` names a regional endpoint, ``emulator`` a server without TLS and credentials.
     """
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise InvalidDestination(options.destination, "the URL is not well-formed") from None
+    parts = split_hosts(url, options.destination)
     given = options_of(url, options.destination, known=("endpoint", "emulator"))
     if parts.fragment or _PROJECT.fullmatch(parts.netloc) is None:
         raise InvalidDestination(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
-from pgoutbox.brokers.query import options_of
+from pgoutbox.brokers.query import options_of, split
 from pgoutbox.brokers.rabbitmq.frames import SHORT
 from pgoutbox.errors import InvalidDestination
 
@@ -46,16 +45,8 @@ class Target:
 
 def target_of(url: str, destination: str) -> Target:
     """Read a URL. Raises `InvalidDestination`, which never quotes it."""
-    if re.fullmatch(r"[!-~]+", url) is None:
-        raise InvalidDestination(
-            destination, "the URL has blanks or non-ASCII characters; percent-encode them"
-        )
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        raise InvalidDestination(destination, "the URL's host or port is not well-formed") from None
-    if not host:
+    parts = split(url, destination)
+    if not (host := parts.hostname):
         raise InvalidDestination(destination, "the URL names no host")
     given = options_of(url, destination, known=OPTIONS)
     exchange = given.get("exchange", "")
@@ -63,7 +54,7 @@ def target_of(url: str, destination: str) -> Target:
         raise InvalidDestination(destination, f"an exchange's name has at most {SHORT} bytes")
     return Target(
         host=host,
-        port=port or PORTS[parts.scheme],
+        port=parts.port or PORTS[parts.scheme],
         user=unquote(parts.username or "guest"),
         password=unquote(parts.password or "guest"),
         vhost=_vhost(parts, destination),
