@@ -70,6 +70,7 @@ def test_the_limit_is_the_services_own_unless_the_url_says_otherwise() -> None:
         ("sqs://eu-west-1/{hunter}", None, "knows no field"),
         ("sqs://eu-west-1/q}", None, "without its partner"),
         ("sqs://eu-west-1/q?endpoint_url=ftp://host", None, "endpoint_url is not of the form"),
+        ("sqs://eu-west-1/q?endpoint_url=http://a_b", None, "of the form http://HOST:PORT"),
         ("sqs://eu-west-1/q?endpoint_url=http://a:hunter2%40host", None, "without credentials"),
         ("sqs://eu-west-1/q?endpoint_url=http://host:hunter2", None, "endpoint_url is not"),
         ("sqs://eu-west-1/q?max_bytes=1023", None, "between 1024 and 1048576"),

@@ -299,6 +299,8 @@ async def test_proxies_of_the_environment_are_not_used(
         ("http://host:hunter2/", "host or port is not well-formed"),
         ("http://[::1/", "host or port is not well-formed"),
         ("http://host:99999/", "host or port is not well-formed"),
+        ("http://a..b/", "host or port is not well-formed"),
+        ("http://1.2.3/", "host or port is not well-formed"),
         ("http://host/two words?p=hunter2", "percent-encode them"),
         ("http://host/Zürich", "percent-encode them"),
         ("http://host/\r\nX: 1", "percent-encode them"),

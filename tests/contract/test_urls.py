@@ -22,6 +22,7 @@ MALFORMED = (
     "{}://host:port",
     "{}://host:hunter2/queue",
     "{}://host:99999/queue",
+    "{}://host:0/queue",
     "{}://user:hunter2@",
     "{}://user:hunter2@[x]/",
     "{}://user:hunter2@[::1",
@@ -34,6 +35,9 @@ MALFORMED = (
     "{}://Zürich:hunter2@host/",
     "{}://user:hunter2@ho\N{CARE OF}st/",
     "{}://user:hunter2@host\ud800/",
+    "{}://user:hunter2@a..b/queue",
+    "{}://user:hunter2@./queue",
+    "{}://user:hunter2@" + "x" * 64 + "/queue",
     "{}://host/\r\nhunter2",
     "{}://ho\0st/hunter2",
     "{}://host/hunter2\x7f",
@@ -43,7 +47,12 @@ WELL_FORMED = {
     "noop": {"noop://"},
     "stdout": {"stdout://"},
     # Of a project that belongs to a domain: example.com:project.
-    "pubsub": {"pubsub://host:port", "pubsub://host:hunter2/queue", "pubsub://host:99999/queue"},
+    "pubsub": {
+        "pubsub://host:port",
+        "pubsub://host:hunter2/queue",
+        "pubsub://host:99999/queue",
+        "pubsub://host:0/queue",
+    },
 }
 
 

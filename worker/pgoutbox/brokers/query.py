@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 YES = ("1", "true", "yes", "on")
 NO = ("0", "false", "no", "off")
 LAST_PORT = 65535
+LONGEST_LABEL = 63
+"""Characters between two dots of a host name."""
 HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:,@]*)(?::[0-9]{0,5})?")
 """A host and perhaps a port, or neither."""
 _VISIBLE = re.compile(r"[!-~]+")
@@ -91,17 +93,23 @@ def malformed(destination: str) -> InvalidDestination:
     return InvalidDestination(destination, "the URL's host or port is not well-formed")
 
 
+def is_host(text: str) -> bool:
+    """Whether one could ask for its address. Clients raise all kinds of errors where not."""
+    if text.startswith("["):
+        try:
+            ipaddress.IPv6Address(text[1:-1])
+        except ValueError:
+            return False
+        return True
+    return all(0 < len(label) <= LONGEST_LABEL for label in text.removesuffix(".").split("."))
+
+
 def _is_address(where: str) -> bool:
     port = _port_of(where)
-    if port and int(port) > LAST_PORT:
+    if port and not 0 < int(port) <= LAST_PORT:
         return False
-    if not where.startswith("["):
-        return True
-    try:
-        ipaddress.IPv6Address(where[1 : where.index("]")])
-    except ValueError:
-        return False
-    return True
+    host = where.removesuffix(f":{port}")
+    return not host or is_host(host)
 
 
 def _port_of(where: str) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from botocore.utils import is_valid_endpoint_url, is_valid_ipv6_endpoint_url
+
 from pgoutbox.brokers.query import options_of, split, split_hosts
 from pgoutbox.errors import InvalidDestination, PermanentError
 from pgoutbox.wire.template import Template
@@ -123,7 +125,9 @@ def _is_endpoint(text: str) -> bool:
     except InvalidDestination:
         return False
     simple = "@" not in parts.netloc and not parts.query and not parts.fragment
-    return simple and parts.scheme in ("http", "https") and bool(parts.hostname)
+    # The last is the client's own opinion, which it would tell by a ValueError later.
+    known = is_valid_endpoint_url(text) or is_valid_ipv6_endpoint_url(text)
+    return simple and parts.scheme in ("http", "https") and bool(known)
 
 
 def _is_limit(text: str) -> bool:

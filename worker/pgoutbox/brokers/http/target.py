@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 from yarl import URL
 
 from pgoutbox.brokers.http.guard import HostRules
+from pgoutbox.brokers.query import is_host
 from pgoutbox.errors import InvalidDestination, PermanentError
 from pgoutbox.wire.template import FIELDS, Template
 
@@ -22,6 +23,8 @@ _PARTS = re.compile(
     r"(?P<path>(?:\{[^{}]*\}|[^?#])*+)(?P<query>(?:\{[^{}]*\}|[^#])*+)(?:#.*)?",
     re.IGNORECASE,
 )
+# Digits and dots are an address of four numbers, or nothing.
+_NUMBERS = re.compile(r"(?!\d+(?:\.\d+){3}$)[\d.]+")
 _FIELD = re.compile(r"\{[^{}]*\}")
 # A step to another place, as a receiver reads it that decodes before it looks.
 _CLIMBS = re.compile(r"(?:\A|[/\\])\.{1,2}(?:\Z|[/\\;])")
@@ -95,11 +98,13 @@ class Target:
         """The URL as far as it is the same for all, with something in place of fields."""
         try:
             shape = URL(text, encoded=True)
-            host, _ = shape.host, shape.port
+            host, port = shape.host, shape.port
         except ValueError:
             raise self._invalid("the URL's host or port is not well-formed") from None
         if not host:
             raise self._invalid("the URL names no host")
+        if port == 0 or (":" not in host and (_NUMBERS.fullmatch(host) or not is_host(host))):
+            raise self._invalid("the URL's host or port is not well-formed")
         return shape
 
     def _template(self, text: str) -> Template:

@@ -37,7 +37,7 @@ class Target:
     @property
     def where(self) -> str:
         """For messages to people."""
-        return f"{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def __repr__(self) -> str:
         return f"Target({self.where})"
