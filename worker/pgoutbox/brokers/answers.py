@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from pgoutbox.errors import PermanentError, PublishError, RetryableError
@@ -87,4 +88,6 @@ _told: set[tuple[type[BaseException], str]] = set()
 def _tell_once(error: BaseException, where: str) -> None:
     if (type(error), where) not in _told:
         _told.add((type(error), where))
-        log.error("%s: unexpected %s", where, type(error).__name__, exc_info=error)
+        # Not its words: they may quote the message.
+        trace = "".join(traceback.format_tb(error.__traceback__))
+        log.error("%s: unexpected %s\n%s", where, type(error).__name__, trace)
