@@ -13,6 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from pgoutbox.brokers.http.publisher import HttpPublisher, open_http, problem_of
+from pgoutbox.brokers.http.target import Target
 from pgoutbox.errors import (
     DestinationGone,
     DestinationUnavailable,
@@ -27,7 +28,13 @@ from pgoutbox.testing import SECRET, Arrivals, OpenAt, PublisherContract, make_m
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from pgoutbox.message import ClaimedMessage
+
 OPTIONS = PublisherOptions(destination="hook", publish_timeout=4.0, concurrency=20)
+
+
+LARGEST = 2**24
+"""Bytes of a body that the receiver takes."""
 
 
 class Receiver:
@@ -55,7 +62,7 @@ class Receiver:
 @pytest.fixture
 async def receiver() -> AsyncIterator[tuple[Receiver, str]]:
     receiver = Receiver()
-    app = web.Application(client_max_size=2**24)
+    app = web.Application(client_max_size=LARGEST)
     app.router.add_post("/taken", receiver.take)
     app.router.add_get("/taken", receiver.take)
     app.router.add_post("/status/{status}", receiver.take)
@@ -91,6 +98,10 @@ class TestHttp(PublisherContract):
     @pytest.fixture
     async def another(self, receiver: tuple[Receiver, str]) -> HttpPublisher:
         return await open_http(f"{receiver[1]}/taken", options=OPTIONS)
+
+    @pytest.fixture
+    def too_large(self) -> ClaimedMessage:
+        return make_message(body=b"x" * (LARGEST + 1))
 
     @pytest.fixture
     async def unauthorized(self, receiver: tuple[Receiver, str]) -> HttpPublisher:
@@ -138,31 +149,52 @@ async def test_any_2xx_takes_the_message(receiver: tuple[Receiver, str], status:
     assert await attempt(f"{receiver[1]}/status/{status}") is None
 
 
-@pytest.mark.parametrize("status", [401, 402, 403, 404, 405, 407, 421, 423])
-async def test_a_4xx_about_the_endpoint_is_worth_a_retry(
+@pytest.mark.parametrize(
+    "status",
+    [401, 402, 403, 404, 405, 406, 407, 409, 411, 414, 415, 417, 421, 423, 426, 428, 451, 499],
+)
+async def test_a_4xx_that_may_be_about_the_endpoint_is_worth_a_retry(
     receiver: tuple[Receiver, str], status: int
 ) -> None:
     error = await attempt(f"{receiver[1]}/status/{status}")
     assert type(error) is RetryableError
     assert str(error).startswith(f"answered {status}")
+    assert not error.throttled
 
 
-@pytest.mark.parametrize("status", [408, 425, 429, 500, 501, 502, 503, 504, 507, 599])
+@pytest.mark.parametrize("status", [408, 425, 500, 501, 502, 503, 504, 507, 599])
 async def test_an_answer_that_may_change_is_retried(
     receiver: tuple[Receiver, str], status: int
 ) -> None:
     error = await attempt(f"{receiver[1]}/status/{status}")
     assert type(error) is RetryableError
     assert str(error).startswith(f"answered {status}")
+    assert not error.throttled
 
 
-@pytest.mark.parametrize("status", [400, 406, 409, 413, 415, 422, 451, 499])
+async def test_429_asks_for_fewer_and_has_nothing_against_the_message(
+    receiver: tuple[Receiver, str],
+) -> None:
+    error = await attempt(f"{receiver[1]}/status/429")
+    assert type(error) is RetryableError
+    assert error.throttled
+
+
+@pytest.mark.parametrize("status", [400, 413, 422, 431])
 async def test_a_4xx_about_the_message_is_permanent(
     receiver: tuple[Receiver, str], status: int
 ) -> None:
     error = await attempt(f"{receiver[1]}/status/{status}")
     assert type(error) is PermanentError
     assert str(error).startswith(f"answered {status}")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refused_password_comes_with_advice(
+    receiver: tuple[Receiver, str], status: int
+) -> None:
+    error = await attempt(f"{receiver[1]}/status/{status}")
+    assert "check the signing secrets, or the user and the password in the URL" in str(error)
 
 
 async def test_410_says_that_nothing_is_wanted_there_any_more(
@@ -181,18 +213,32 @@ async def test_410_of_one_url_among_many_is_no_word_about_the_others(
 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308])
-async def test_a_redirect_is_permanent_and_nobody_follows_it(
+async def test_a_redirect_is_worth_a_retry_and_nobody_follows_it(
     receiver: tuple[Receiver, str], status: int
 ) -> None:
     error = await attempt(f"{receiver[1]}/status/{status}")
-    assert type(error) is PermanentError
-    assert "redirects are not followed" in str(error)
+    assert type(error) is RetryableError
+    assert "redirects are not followed; put the final URL into the settings" in str(error)
     assert [request.path for request in receiver[0].requests] == [f"/status/{status}"]
 
 
+def test_a_redirect_of_a_host_that_the_message_chose_is_permanent() -> None:
+    target = Target("https://{headers[to]}/hook", destination="hook")
+    error = problem_of(302, {}, target)
+    assert type(error) is PermanentError
+    assert "redirects are not followed" in str(error)
+    assert "settings" not in str(error)
+
+
+def test_a_url_that_is_too_long_is_the_messages_own_where_it_made_it() -> None:
+    target = Target("https://host.example/{aggregate_id}", destination="hook")
+    assert type(problem_of(414, {}, target)) is PermanentError
+
+
 @pytest.mark.parametrize("status", [101, 600, 999])
-def test_a_status_that_means_nothing_is_permanent(status: int) -> None:
-    assert type(problem_of(status, {})) is PermanentError
+def test_a_status_that_means_nothing_is_worth_a_retry(status: int) -> None:
+    error = problem_of(status, {}, Target("https://host.example/", destination="hook"))
+    assert type(error) is RetryableError
 
 
 async def test_the_receivers_words_are_never_repeated(receiver: tuple[Receiver, str]) -> None:

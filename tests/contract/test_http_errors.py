@@ -14,6 +14,7 @@ from aiohttp.client_reqrep import ConnectionKey
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from pgoutbox.brokers import answers
 from pgoutbox.brokers.http.guard import AddressRefused
 from pgoutbox.brokers.http.publisher import CLIENT_ERRORS, open_http
 from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError
@@ -45,14 +46,15 @@ EXAMPLES: list[tuple[Exception, type[PublishError]]] = [
     (aiohttp.ClientPayloadError(str(SECRET)), RetryableError),
     (aiohttp.ClientResponseError(REQUEST, (), status=400, message="hunter2"), RetryableError),
     (aiohttp.ContentTypeError(REQUEST, ()), RetryableError),
-    (aiohttp.InvalidURL(SECRET), PermanentError),
-    (aiohttp.NonHttpUrlClientError(SECRET), PermanentError),
+    (aiohttp.InvalidURL(SECRET), RetryableError),
+    (aiohttp.NonHttpUrlClientError(SECRET), RetryableError),
     (AddressRefused(str(SECRET)), PermanentError),
     (aiohttp.ClientError(str(SECRET)), RetryableError),
     (TimeoutError(str(SECRET)), RetryableError),
     (ConnectionResetError(104, str(SECRET)), RetryableError),
-    (ValueError("Forbidden control character detected in headers: hunter2"), PermanentError),
-    (UnicodeEncodeError("ascii", "ü", 0, 1, "hunter2"), PermanentError),
+    (ValueError("Forbidden control character detected in headers: hunter2"), RetryableError),
+    (UnicodeEncodeError("ascii", "ü", 0, 1, "hunter2"), RetryableError),
+    (RuntimeError("hunter2"), RetryableError),
 ]
 
 
@@ -74,6 +76,22 @@ async def test_an_error_of_the_client_becomes_one_of_the_four_without_its_words(
     assert str(caught.value).startswith("host.example:80: ")
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
+
+
+async def test_a_bug_is_told_to_whoever_reads_the_log_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "_told", set())
+    publisher = await open_http(str(SECRET), options=PublisherOptions(destination="hook"))
+    for _ in range(2):
+        with (
+            mock.patch.object(aiohttp.ClientSession, "_request", side_effect=ValueError("odd")),
+            pytest.raises(RetryableError),
+        ):
+            await publisher.publish(make_message())
+    await publisher.close()
+    (record,) = caplog.records
+    assert "unexpected ValueError" in record.getMessage()
 
 
 def test_the_special_stands_before_the_general() -> None:

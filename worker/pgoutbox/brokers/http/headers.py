@@ -5,10 +5,10 @@ from __future__ import annotations
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from pgoutbox.wire.cloudevents import CLOUDEVENTS_BINARY, CLOUDEVENTS_STRUCTURED, header_value
 from pgoutbox.wire.plain import OUR_PREFIX, PLAIN
+from pgoutbox.wire.spelling import decodable, fitting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.wire.envelope import WireFormat
-
-_VISIBLE = "!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~ "
 
 # What frames the request or belongs to one connection, so it is never the producer's to say.
 FRAMING = frozenset(
@@ -53,12 +51,12 @@ def request_headers(
     """
     _, headers, content_type, body = wire.encode(message, prefix=CLOUDEVENTS_PREFIX)
     own, encoded = _OWN[wire.name]
-    kept = [("content-type", _fitting(content_type)), ("webhook-id", str(message.message_id))]
+    kept = [("content-type", fitting(content_type)), ("webhook-id", str(message.message_id))]
     for name, value in headers:
         if name.startswith(own):
             kept.append((name, encoded(value)))
         elif _is_free(name, reserved):
-            kept.append((name, _fitting(value)))
+            kept.append((name, fitting(value)))
     return kept, body
 
 
@@ -71,37 +69,12 @@ def _is_free(name: str, reserved: frozenset[str]) -> bool:
     )
 
 
-def _encoded(value: str) -> str:
-    """A value that a consumer may always percent-decode."""
-    return value if "%" not in value and _fits(value) else _percent(value)
-
-
-def _fitting(value: str) -> str:
-    """A user's value: as it is, and percent-encoded only where it cannot stand in a header."""
-    return value if _fits(value) else _percent(value)
-
-
-def _fits(value: str) -> bool:
-    """RFC 9110: a value is visible ASCII with blanks inside."""
-    return value.isascii() and value.isprintable() and value.strip(" ") == value
-
-
-def _percent(value: str) -> str:
-    # Blanks stay readable inside, but a receiver strips them at the ends.
-    inner = value.strip(" ")
-    if not inner:
-        return "%20" * len(value)
-    start, end = value.index(inner), len(value) - len(value.rstrip(" "))
-    middle = quote(inner, safe=_VISIBLE, errors="replace")
-    return "%20" * start + middle + "%20" * end
-
-
 # By format: how the names of its own headers begin, which no user's header does, and how their
 # values are spelled.
 _OWN: dict[str, tuple[str | tuple[()], Callable[[str], str]]] = {
-    PLAIN.name: (OUR_PREFIX, _encoded),
+    PLAIN.name: (OUR_PREFIX, decodable),
     CLOUDEVENTS_BINARY.name: (CLOUDEVENTS_PREFIX, header_value),
-    CLOUDEVENTS_STRUCTURED.name: ((), _fitting),
+    CLOUDEVENTS_STRUCTURED.name: ((), fitting),
 }
 FORMATS = tuple(_OWN)
 """What messages may look like here."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from pgoutbox._version import __version__
+from pgoutbox.brokers.answers import translated
 from pgoutbox.brokers.http.guard import AddressRefused, PublicResolver
 from pgoutbox.brokers.http.headers import FORMATS, request_headers, retry_after
 from pgoutbox.brokers.http.signing import Signer
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from yarl import URL
 
+    from pgoutbox.brokers.answers import Row
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.publisher import PublisherOptions
 
@@ -43,30 +45,30 @@ ANSWER_SECONDS = 1.0
 # request may meet the end of its connection.
 IDLE_SECONDS = 4.0
 
-IN_TIME = 0.9
-"""The part of the publish timeout after which we give up ourselves; at the whole of it the worker
-does, and knows less."""
-LAST_5XX = 599
-RETRYABLE_STATUS = frozenset(
+# What can be nothing but the message's own doing. All else may be about the endpoint or what it is
+# told of us, as a wrong secret or a route that is not deployed yet, and must not bury what waits.
+PERMANENT_STATUS = frozenset(
     {
-        HTTPStatus.REQUEST_TIMEOUT,
-        HTTPStatus.TOO_EARLY,
-        HTTPStatus.TOO_MANY_REQUESTS,
-        # About the endpoint or what it is told of us, not about the message: a wrong secret or a
-        # route that is not deployed yet must not bury all that waits.
-        HTTPStatus.UNAUTHORIZED,
-        HTTPStatus.PAYMENT_REQUIRED,
-        HTTPStatus.FORBIDDEN,
-        HTTPStatus.NOT_FOUND,
-        HTTPStatus.METHOD_NOT_ALLOWED,
-        HTTPStatus.PROXY_AUTHENTICATION_REQUIRED,
-        HTTPStatus.MISDIRECTED_REQUEST,
-        HTTPStatus.LOCKED,
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
     }
 )
+# Likewise, where the message makes the URL.
+PERMANENT_STATUS_OF_A_URL = frozenset({HTTPStatus.GONE, HTTPStatus.REQUEST_URI_TOO_LONG})
+CREDENTIALS = "check the signing secrets, or the user and the password in the URL"
+ADVICE: dict[int, str] = {
+    HTTPStatus.UNAUTHORIZED: CREDENTIALS,
+    HTTPStatus.FORBIDDEN: CREDENTIALS,
+    HTTPStatus.NOT_FOUND: "check the path in the URL",
+    HTTPStatus.METHOD_NOT_ALLOWED: "check the path in the URL, which takes no POST",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "check the content type and the destination's format",
+}
+"""What to do, as far as the status tells."""
 
 # The client's errors, the special before the general, and what each means here.
-CLIENT_ERRORS: tuple[tuple[type[Exception], type[PublishError], str], ...] = (
+CLIENT_ERRORS: tuple[Row, ...] = (
     # Never connected: nothing was sent.
     (
         aiohttp.ClientConnectorCertificateError,
@@ -84,18 +86,15 @@ CLIENT_ERRORS: tuple[tuple[type[Exception], type[PublishError], str], ...] = (
     (aiohttp.ClientConnectionError, RetryableError, "the connection broke"),
     (aiohttp.ClientPayloadError, RetryableError, "the answer broke off"),
     (aiohttp.ClientResponseError, RetryableError, "the answer is not HTTP"),
-    # The request cannot be made, today or later.
     (
         AddressRefused,
         PermanentError,
         "the message leads to an address that is not public; allowed_hosts may allow the host",
     ),
-    (aiohttp.InvalidURL, PermanentError, "the URL cannot be requested"),
-    (aiohttp.NonHttpUrlClientError, PermanentError, "the URL is not an HTTP URL"),
     (aiohttp.ClientError, RetryableError, "the request failed"),
     (TimeoutError, RetryableError, "no answer in time"),
     (OSError, RetryableError, "the connection broke"),
-    (ValueError, PermanentError, "the message cannot be written as a request"),
+    (Exception, RetryableError, "the request failed in a way that is a bug; the log says where"),
 )
 
 
@@ -138,17 +137,17 @@ class HttpPublisher:
         self._target = target
         self._wire = options.wire
         self._signer = signer
-        self._timeout = options.publish_timeout
-        # The worker cancels at the publish timeout. Half of it for connecting leaves time to
-        # report that nothing was sent, which costs no attempt.
-        connecting = options.publish_timeout / 2
+        self._patience = options.answer_within
+        self._closed = False
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=options.concurrency,
                 keepalive_timeout=IDLE_SECONDS,
                 resolver=PublicResolver() if target.public_only else None,
             ),
-            timeout=aiohttp.ClientTimeout(connect=connecting, sock_connect=connecting),
+            timeout=aiohttp.ClientTimeout(
+                connect=options.connect_within, sock_connect=options.connect_within
+            ),
             headers=own_headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -157,39 +156,39 @@ class HttpPublisher:
 
     async def publish(self, message: ClaimedMessage) -> None:
         """POST the message; a 2xx answer takes it."""
+        if self._closed:
+            raise DestinationUnavailable("the publisher is closed")
         url = self._target.url_for(message)
         headers, body = request_headers(message, self._wire, reserved=self._reserved)
         if self._signer is not None:
             headers += self._signer.headers(message.message_id, body)
         try:
-            async with asyncio.timeout(self._timeout * IN_TIME) as limit:
-                response = await self._session.post(
-                    url, data=_sendable(body), headers=headers, allow_redirects=False
-                )
-                async with response:
-                    # From here on the status has decided, and no timeout takes it back.
-                    limit.reschedule(None)
-                    await _read_rest(response)
-        except (aiohttp.ClientError, AddressRefused, OSError, ValueError) as error:
+            response = await self._answer(url, headers, body)
+        except Exception as error:  # noqa: BLE001 - the table has a row for each, bugs included
             # Not chained: the client's texts name the whole URL, which may hold a secret.
-            raise _translated(error, url) from None
-        if problem := problem_of(response.status, response.headers):
-            if response.status == HTTPStatus.GONE and self._target.url is not None:
-                # Of a template it says no more than that one of its URLs is gone.
-                raise DestinationGone(str(problem))
+            where = f"{url.host_subcomponent}:{url.port}"
+            raise translated(error, CLIENT_ERRORS, where) from None
+        if problem := problem_of(response.status, response.headers, self._target):
             raise problem
+
+    async def _answer(
+        self, url: URL, headers: list[tuple[str, str]], body: bytes
+    ) -> aiohttp.ClientResponse:
+        """The answer's status and headers; its connection is free again, or closed."""
+        until = asyncio.get_running_loop().time() + self._patience
+        async with asyncio.timeout_at(until):
+            response = await self._session.post(
+                url, data=_sendable(body), headers=headers, allow_redirects=False
+            )
+        async with response:
+            # From here on the status has decided, and no timeout takes it back.
+            await _read_rest(response, until)
+        return response
 
     async def close(self) -> None:
         """Close the connections."""
+        self._closed = True
         await self._session.close()
-
-
-def _translated(error: Exception, url: URL) -> PublishError:
-    where = f"{url.host_subcomponent}:{url.port}"
-    for kind, meaning, text in CLIENT_ERRORS:
-        if isinstance(error, kind):
-            return meaning(f"{where}: {text}")
-    raise error
 
 
 def _sendable(body: bytes) -> bytes | io.BytesIO:
@@ -197,7 +196,7 @@ def _sendable(body: bytes) -> bytes | io.BytesIO:
     return body if len(body) <= WHOLE_BODY else io.BytesIO(body)
 
 
-async def _read_rest(response: aiohttp.ClientResponse) -> None:
+async def _read_rest(response: aiohttp.ClientResponse, until: float) -> None:
     """Read a short body to its end, so that the connection can be used again.
 
     The status has decided already: a body that is long, slow or broken costs only the
@@ -205,27 +204,38 @@ async def _read_rest(response: aiohttp.ClientResponse) -> None:
     """
     if response.content.is_eof():
         return
-    left = MAX_ANSWER
+    loop, left = asyncio.get_running_loop(), MAX_ANSWER
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout_at(min(until, loop.time() + ANSWER_SECONDS)):
             while left > 0 and (chunk := await response.content.read(left)):
                 left -= len(chunk)
     except (aiohttp.ClientError, OSError):
         response.close()
 
 
-def problem_of(status: int, headers: Mapping[str, str]) -> PublishError | None:
+def problem_of(status: int, headers: Mapping[str, str], target: Target) -> PublishError | None:
     """What a status means, as the exception to raise. The answer's own text is never used."""
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return None
     answer = f"answered {status} {_phrase(status)}".rstrip()
-    if status in RETRYABLE_STATUS or HTTPStatus.INTERNAL_SERVER_ERROR <= status <= LAST_5XX:
-        return RetryableError(answer, retry_after=retry_after(headers, now=datetime.now(UTC)))
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-        return PermanentError(
-            f"{answer}: redirects are not followed; put the final URL into the settings"
-        )
-    return PermanentError(answer)
+        answer += ": redirects are not followed"
+        if target.guarded:
+            # Its host is the message's own choice.
+            return PermanentError(answer)
+        return RetryableError(f"{answer}; put the final URL into the settings")
+    made_by_message = target.url is None
+    if status in PERMANENT_STATUS or (made_by_message and status in PERMANENT_STATUS_OF_A_URL):
+        return PermanentError(answer)
+    if status == HTTPStatus.GONE:
+        return DestinationGone(answer)
+    if status in ADVICE:
+        answer += f": {ADVICE[status]}"
+    return RetryableError(
+        answer,
+        retry_after=retry_after(headers, now=datetime.now(UTC)),
+        throttled=status == HTTPStatus.TOO_MANY_REQUESTS,
+    )
 
 
 def _phrase(status: int) -> str:

@@ -6,6 +6,7 @@ import binascii
 import hmac
 import time
 from base64 import b64decode, b64encode
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from pgoutbox.errors import DestinationUnavailable, InvalidDestination
@@ -25,7 +26,7 @@ SEED = 32
 
 
 class Signer:
-    """Signs with every secret that there is, the newest first.
+    """Signs with every secret that there is, the newest first. It never lets anything go unsigned.
 
     ``read`` gives the secrets as they are now. It is asked for every message, and they are parsed
     only when they differ from the last time.
@@ -33,40 +34,34 @@ class Signer:
 
     def __init__(self, read: Callable[[], Sequence[str]]) -> None:
         self._read = read
-        self._seen: tuple[str, ...] = ()
+        self._seen: tuple[str, ...] | None = None
         """What was parsed last, for better or worse."""
         self._keys: tuple[Sign, ...] = ()
-        """The last that were good. None at all: nothing is signed, unless it has to be."""
-        self._must_sign = False
-        """There are secrets, or there should be: an unsigned message is out of the question."""
+        """The last that were good."""
 
     def check(self, destination: str) -> None:
-        """Read the secrets for the first time. Raises `InvalidDestination` for malformed ones.
+        """Read the secrets for the first time. Raises `InvalidDestination` for none, or bad ones.
 
         Where they cannot be read at all the destination is unavailable until they can.
         """
         try:
             self._refresh()
         except OSError:
-            self._must_sign = True
+            return
         except ValueError as problem:
             # Not chained: a parser's words may repeat what it could not parse.
             raise InvalidDestination(destination, str(problem)) from None
 
     def headers(self, message_id: UUID, body: bytes) -> list[tuple[str, str]]:
-        """What vouches for exactly these bytes being sent now. Empty where there are no secrets.
+        """What vouches for exactly these bytes being sent now.
 
-        Raises `DestinationUnavailable` where secrets were never to be had.
+        Raises `DestinationUnavailable` where good secrets were never to be had.
         """
-        try:
+        # The good ones go on: a file that is being replaced must not stop deliveries.
+        with suppress(OSError, ValueError):
             self._refresh()
-        except (OSError, ValueError):
-            # The good ones go on: a file that is being replaced must not stop deliveries.
-            self._must_sign = True
         if not self._keys:
-            if self._must_sign:
-                raise DestinationUnavailable("the signing secrets cannot be read")
-            return []
+            raise DestinationUnavailable("the signing secrets cannot be read")
         timestamp = str(int(time.time()))
         content = f"{message_id}.{timestamp}.".encode() + body
         return [
@@ -80,9 +75,7 @@ class Signer:
             return
         self._seen = secrets
         if not secrets:
-            # An emptied file is no decision to go on unsigned.
-            return
-        self._must_sign = True
+            raise ValueError("there is no signing secret")
         self._keys = tuple(
             key_of(secret, f"signing secret {number} of {len(secrets)}")
             for number, secret in enumerate(secrets, 1)

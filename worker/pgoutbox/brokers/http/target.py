@@ -25,7 +25,6 @@ _PARTS = re.compile(
 )
 # Digits and dots are an address of four numbers, or nothing.
 _NUMBERS = re.compile(r"(?!\d+(?:\.\d+){3}$)[\d.]+")
-_FIELD = re.compile(r"\{[^{}]*\}")
 # A step to another place, as a receiver reads it that decodes before it looks.
 _CLIMBS = re.compile(r"(?:\A|[/\\])\.{1,2}(?:\Z|[/\\;])")
 _OFFER = ", ".join(f"{{{name}}}" for name in FIELDS) + " and {headers[name]}"
@@ -45,10 +44,10 @@ class Target:
                 "fields of the message may stand in the URL's host, path and query, "
                 "not in its user, password or port; a brace that is none is written %7B"
             )
-        shape = self._shape(f"{scheme}://{user}{at}{_FIELD.sub('x', where)}/")
+        self._host = self._template(host)
+        shape = self._shape(f"{scheme}://{user}{at}{self._host.filled('x')}{colon}{port}/")
         self.authorization = _basic(shape)
         """The header's value, where the URL has a user or a password."""
-        self._host = self._template(host)
         self._rules = self._host_rules(allowed_hosts)
         self.guarded = not self._host.fixed
         """Whether messages choose the host."""
