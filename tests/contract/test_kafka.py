@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 OPTIONS = PublisherOptions(destination="events", publish_timeout=4.0, concurrency=200)
+IMPATIENT = replace(OPTIONS, publish_timeout=2.0)
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ class TestKafka(PublisherContract):
 
     @pytest.fixture
     async def unreachable(self) -> KafkaPublisher:
-        return await open_kafka(f"kafka://127.0.0.1:{free_port()}", options=OPTIONS)
+        return await open_kafka(f"kafka://127.0.0.1:{free_port()}", options=IMPATIENT)
 
     @pytest.fixture
     async def another(self, kafka_url: str, topic: str) -> KafkaPublisher:
@@ -73,7 +74,7 @@ class TestKafka(PublisherContract):
     async def unauthorized(self) -> AsyncIterator[KafkaPublisher]:
         async with server(refuse_passwords) as address:
             url = f"kafka://user:{SECRET}@{address}?security.protocol=sasl_plaintext"
-            yield await open_kafka(url, options=OPTIONS)
+            yield await open_kafka(url, options=IMPATIENT)
 
     @pytest.fixture
     async def missing(self, kafka_url: str) -> KafkaPublisher:
@@ -82,8 +83,7 @@ class TestKafka(PublisherContract):
 
     @pytest.fixture
     def open_at(self) -> OpenAt:
-        options = replace(OPTIONS, publish_timeout=2.0)
-        return lambda address: open_kafka(f"kafka://{address}", options=options)
+        return lambda address: open_kafka(f"kafka://{address}", options=IMPATIENT)
 
 
 async def test_a_record_has_the_key_the_headers_and_the_time_of_the_message(
@@ -206,16 +206,6 @@ async def test_a_topic_may_depend_on_the_message(kafka_url: str) -> None:
     assert len(records(kafka_url, f"{prefix}.paid.eu")) == 1
 
 
-async def test_what_the_client_finds_too_large_is_dead_at_once_and_its_neighbours_are_sent(
-    publisher: KafkaPublisher, kafka_url: str, topic: str
-) -> None:
-    batch = [make_message(body=b"a"), make_message(body=b"x" * 2**21), make_message(body=b"b")]
-    answers = await publisher.publish_batch(batch)
-    assert [type(answer) for answer in answers] == [type(None), PermanentError, type(None)]
-    assert "larger than" in str(answers[1])
-    assert [record.value for record in records(kafka_url, topic)] == [b"a", b"b"]
-
-
 async def test_what_only_the_broker_finds_too_large_takes_none_of_its_request_with_it(
     kafka_url: str,
 ) -> None:
@@ -244,9 +234,9 @@ async def test_a_mebibyte_arrives_where_all_agree_to_it(kafka_url: str) -> None:
 async def test_a_missing_topic_costs_attempts_until_somebody_creates_it(kafka_url: str) -> None:
     topic = new_topic()
     url = f"{kafka_url}/{topic}?allow.auto.create.topics=false"
-    publisher = await open_kafka(url, options=OPTIONS)
+    publisher = await open_kafka(url, options=IMPATIENT)
     for _ in range(2):
-        async with asyncio.timeout(OPTIONS.publish_timeout):
+        async with asyncio.timeout(IMPATIENT.publish_timeout):
             answer = await publish_one(publisher, make_message())
         assert type(answer) is RetryableError
         assert str(answer) == (

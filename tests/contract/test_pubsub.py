@@ -186,17 +186,6 @@ async def test_what_a_topic_cannot_be_called_is_percent_encoded(pubsub_url: str)
     topic.close()
 
 
-async def test_a_message_over_the_limit_is_dead_and_its_neighbours_are_taken(
-    publisher: PubSubPublisher, topic: Topic
-) -> None:
-    large = make_message(body=bytes(10_000_000))
-    first, error, last = await publisher.publish_batch([make_message(), large, make_message()])
-    assert (first, last) == (None, None)
-    assert type(error) is PermanentError
-    assert "10000000 are the most" in str(error)
-    assert len(topic.arrivals()) == 2
-
-
 async def test_a_large_batch_is_sent_in_requests_that_the_service_takes(
     publisher: PubSubPublisher, topic: Topic
 ) -> None:

@@ -236,19 +236,11 @@ async def test_large_payloads_arrive_whole(publisher: RabbitmqPublisher, queue: 
     assert [received.body for received in queue.received()] == bodies
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (("guest:guest@", "guest:wr0ng@"), "the user or the password was refused"),
-        (("guest:guest@", "nobody:wr0ng@"), "the user or the password was refused"),
-    ],
-)
-async def test_wrong_credentials_make_the_destination_unavailable(
-    rabbitmq_url: str, change: tuple[str, str], problem: str
-) -> None:
-    error = await attempt(rabbitmq_url.replace(*change), make_message())
+async def test_wrong_credentials_make_the_destination_unavailable(rabbitmq_url: str) -> None:
+    url = rabbitmq_url.replace("guest:guest@", "nobody:wr0ng@")
+    error = await attempt(url, make_message())
     assert type(error) is DestinationUnavailable
-    assert problem in str(error)
+    assert "the user or the password was refused" in str(error)
     assert "wr0ng" not in repr(error)
     assert error.__cause__ is None
 

@@ -148,17 +148,6 @@ async def test_without_raw_delivery_body_and_attributes_are_in_the_notification(
     assert attributes["outbox-body-encoding"] == {"Type": "String", "Value": "base64"}
 
 
-async def test_a_message_that_is_too_large_costs_its_neighbours_nothing(
-    publisher: AwsPublisher, queue: Queue
-) -> None:
-    batch = [make_message(id=n, body=b"%d" % n) for n in range(3)]
-    batch[1] = make_message(id=1, body=b"x" * 262_144)
-    answers = await publisher.publish_batch(batch)
-    assert [answer and type(answer) for answer in answers] == [None, PermanentError, None]
-    assert "at most 262144 are taken" in str(answers[1])
-    assert sorted(queue.bodies()) == [b"0", b"2"]
-
-
 async def test_what_only_the_topic_finds_too_large_is_refused_for_good(
     sns_url: str, queue: Queue
 ) -> None:

@@ -114,7 +114,7 @@ async def test_a_message_that_is_too_large_and_taken_or_takes_others_with_it_is_
 ) -> None:
     with pytest.raises(AssertionError):
         await CONTRACT.test_what_is_too_large_is_refused_for_good_and_its_neighbours_are_taken(
-            publisher, make_message(body=b"x")
+            publisher, None, make_message(body=b"x")
         )
 
 

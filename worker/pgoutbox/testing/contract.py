@@ -172,15 +172,19 @@ class PublisherContract(FaultContract):
         assert await publish_one(publisher, make_message()) is None
 
     async def test_what_is_too_large_is_refused_for_good_and_its_neighbours_are_taken(
-        self, publisher: AnyPublisher, too_large: ClaimedMessage | None
+        self,
+        publisher: AnyPublisher,
+        arrivals: Arrivals | None,
+        too_large: ClaimedMessage | None,
     ) -> None:
         """It would be retried for ever otherwise, or take others with it."""
         if too_large is None:
             pytest.skip("nothing is too large, or it was not provided")
-        before, after = make_message(id=1), make_message(id=3)
+        before, after = make_message(id=1, body=b"1"), make_message(id=3, body=b"3")
         answers = await publish_all(publisher, [before, too_large, after])
         assert isinstance(answers[1], PermanentError), repr(answers[1])
         assert answers[0] is answers[2] is None
+        assert arrivals is None or sorted(arrivals()) == [b"1", b"3"]
 
     async def test_an_unreachable_destination_is_answered_with_an_error_worth_a_retry(
         self, unreachable: AnyPublisher | None
