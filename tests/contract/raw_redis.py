@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ class RawRedis:
     commands: list[Command] = field(default_factory=list)
     handshakes: list[Command] = field(default_factory=list)
     connections: int = 0
+    serving: dict[asyncio.Task[None], asyncio.StreamWriter] = field(default_factory=dict)
     port: int = 0
 
     @property
@@ -41,6 +42,9 @@ class RawRedis:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self.serving[task] = writer
         try:
             while True:
                 command = await _read_command(reader)
@@ -54,10 +58,14 @@ class RawRedis:
                     break
                 writer.write(reply)
                 await writer.drain()
+        except ValueError:
+            writer.write(b"-ERR Protocol error\r\n")
         except (OSError, asyncio.IncompleteReadError):
             pass  # the client has gone
         finally:
             writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
 
 async def _read_command(reader: asyncio.StreamReader) -> Command:
@@ -78,3 +86,7 @@ async def raw_redis(tls: ssl.SSLContext | None = None) -> AsyncIterator[RawRedis
         yield raw
     finally:
         server.close()
+        for writer in raw.serving.values():
+            writer.transport.abort()
+        if raw.serving:
+            await asyncio.wait(raw.serving)

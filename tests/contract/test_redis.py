@@ -192,7 +192,10 @@ async def test_a_batch_keeps_its_order_and_one_connection(redis_url: str, stream
     batch = [make_message(aggregate_type=stream, body=b"%d" % i) for i in range(500)]
     assert list(await publisher.publish_batch(batch)) == [None] * 500
     assert [entry.body for entry in entries(redis_url, stream)] == [b"%d" % i for i in range(500)]
-    assert len(publisher._links._idle) == 1
+    [link] = publisher._links._idle
+    # Private to the client, and what tells that an answer is left over.
+    assert link._reader is not None
+    assert hasattr(link._reader, "_buffer")
     await publisher.close()
 
 
@@ -246,7 +249,7 @@ async def test_user_and_password_come_percent_encoded_from_the_url(
     assert await attempt(writer, make_message(aggregate_type=f"mine-{stream}")) is None
 
 
-@pytest.mark.parametrize("credentials", ["", ":hunter2@", "nobody:hunter2@"])
+@pytest.mark.parametrize("credentials", ["", "nobody:hunter2@"])
 async def test_wrong_credentials_make_the_destination_unavailable_and_are_not_repeated(
     locked_redis: str, credentials: str
 ) -> None:
@@ -278,6 +281,15 @@ async def test_a_full_server_is_tried_again_and_takes_messages_once_it_has_room(
         client.config_set("maxmemory", "0")
         assert await publish_one(publisher, make_message(aggregate_type=stream)) is None
     await publisher.close()
+
+
+async def test_tls_to_a_port_without_it_is_named(redis_url: str) -> None:
+    url = redis_url.replace("redis://", "rediss://")
+    publisher = await open_redis(url, options=replace(OPTIONS, publish_timeout=1.0))
+    error = await publish_one(publisher, make_message())
+    await publisher.close()
+    assert type(error) is DestinationUnavailable
+    assert "does this port speak TLS?" in str(error)
 
 
 async def test_a_database_that_does_not_exist_makes_the_destination_unavailable(

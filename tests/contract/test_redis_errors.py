@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
+import logging
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from redis import exceptions as client
 
 from pgoutbox.brokers.redis.answers import (
@@ -19,26 +15,21 @@ from pgoutbox.brokers.redis.answers import (
     CONNECT_ERRORS,
     ERROR_CODES,
     refused,
-    unconnected,
 )
-from pgoutbox.brokers.redis.commands import command, xadd
 from pgoutbox.brokers.redis.links import Link
-from pgoutbox.brokers.redis.publisher import open_redis
+from pgoutbox.brokers.redis.publisher import MOST_CONNECTIONS, open_redis, packed
 from pgoutbox.errors import (
     DestinationUnavailable,
-    InvalidDestination,
     PermanentError,
     PublishError,
     RetryableError,
 )
 from pgoutbox.publisher import PublisherOptions
-from pgoutbox.testing import make_message
-from pgoutbox.wire.envelope import Envelope
+from pgoutbox.testing import SECRET, make_message, publish_one
 from tests.contract.raw_redis import ADDED, Command, RawRedis, raw_redis
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
 OPTIONS = PublisherOptions(destination="streams", publish_timeout=4.0)
 
@@ -149,9 +140,10 @@ async def test_a_refused_handshake_costs_no_attempt(
 ) -> None:
     server.greeting = greeting
     publisher = await open_redis(server.url.replace("//", "//me:pw@"), options=OPTIONS)
-    with pytest.raises(DestinationUnavailable, match=words):
-        await publisher.publish_batch([make_message()])
+    error = await publish_one(publisher, make_message())
     await publisher.close()
+    assert type(error) is DestinationUnavailable
+    assert words in str(error)
     assert server.commands == []
 
 
@@ -197,11 +189,11 @@ async def test_every_error_in_connecting_has_its_row(
 
     monkeypatch.setattr(Link, "open", fail)
     publisher = await open_redis("redis://me:hunter2@host", options=OPTIONS)
-    with pytest.raises(meaning) as caught:
-        await publisher.publish_batch([make_message()])
+    error = await publish_one(publisher, make_message())
     await publisher.close()
-    assert str(caught.value) == f"host:6379: {words}"
-    assert caught.value.__cause__ is None
+    assert error is not None
+    assert (type(error), str(error)) == (meaning, f"host:6379: {words}")
+    assert error.__cause__ is None
 
 
 def test_every_code_has_its_row() -> None:
@@ -210,30 +202,98 @@ def test_every_code_has_its_row() -> None:
         assert (type(error), str(error)) == (meaning, f"host:1: {words}")
 
 
-def test_what_is_no_error_of_the_client_is_not_hidden() -> None:
-    with pytest.raises(ZeroDivisionError):
-        refused(ZeroDivisionError(), "host:1")
+async def test_a_bug_is_logged_and_its_message_is_tried_again(
+    server: RawRedis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError(SECRET)
 
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (ssl.SSLCertVerificationError("self-signed"), "certificate was not accepted"),
-        (ssl.SSLError("wrong version"), "TLS handshake failed"),
-    ],
-)
-def test_what_is_wrong_with_tls_is_said(error: Exception, words: str) -> None:
-    outer = client.ConnectionError("the client's own words")
-    outer.__context__ = error
-    assert words in str(unconnected(outer, "host:1"))
-    assert type(unconnected(outer, "host:1")) is DestinationUnavailable
-
-
-async def test_a_server_without_tls_makes_a_tls_destination_unavailable(server: RawRedis) -> None:
-    publisher = await open_redis(server.url.replace("redis:", "rediss:"), options=OPTIONS)
-    with pytest.raises(DestinationUnavailable):
-        await publisher.publish_batch([make_message()])
+    publisher = await open_redis(server.url, options=OPTIONS)
+    assert await publish_one(publisher, make_message()) is None
+    for seam, meaning in (("read_response", RetryableError), ("open", DestinationUnavailable)):
+        with monkeypatch.context() as patched:
+            patched.setattr(Link, seam, fail)
+            error = await publish_one(publisher, make_message())
+        assert type(error) is meaning
+        assert SECRET not in str(error)
     await publisher.close()
+    [record] = caplog.records
+    assert record.levelno == logging.ERROR
+    assert f"127.0.0.1:{server.port}: unexpected ZeroDivisionError" in caplog.text
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("said", [b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"*0\r\n", b"$1\r\n1\r\n"])
+async def test_what_is_no_id_of_an_entry_delivers_nothing_and_ends_the_connection(
+    server: RawRedis, said: bytes
+) -> None:
+    replies = iter([ADDED, said, ADDED])
+
+    async def answer(_: Command) -> bytes:
+        return next(replies, ADDED)
+
+    server.answer = answer
+    publisher = await open_redis(server.url, options=OPTIONS)
+    answers = list(await publisher.publish_batch([make_message() for _ in range(3)]))
+    assert [type(each) for each in answers] == [type(None), RetryableError, RetryableError]
+    assert "not Redis's" in str(answers[1])
+    assert await publish_one(publisher, make_message()) is None
+    await publisher.close()
+    assert server.connections == 2
+
+
+async def test_what_is_no_number_of_replicas_delivers_nothing(server: RawRedis) -> None:
+    replies = iter([ADDED, b"+many\r\n"])
+
+    async def answer(_: Command) -> bytes:
+        return next(replies)
+
+    server.answer = answer
+    publisher = await open_redis(f"{server.url}?wait=1", options=OPTIONS)
+    error = await publish_one(publisher, make_message())
+    await publisher.close()
+    assert type(error) is RetryableError
+
+
+async def test_many_batches_at_once_share_few_connections(server: RawRedis) -> None:
+    publisher = await open_redis(server.url, options=replace(OPTIONS, concurrency=200))
+    answers = await asyncio.gather(*(publisher.publish_batch([make_message()]) for _ in range(100)))
+    await publisher.close()
+    assert answers == [[None]] * 100
+    assert server.connections <= MOST_CONNECTIONS
+
+
+async def test_after_close_a_publish_is_refused_and_opens_nothing(server: RawRedis) -> None:
+    used, unused = [await open_redis(server.url, options=OPTIONS) for _ in range(2)]
+    assert await publish_one(used, make_message()) is None
+    for publisher in (used, unused):
+        await publisher.close()
+        error = await publish_one(publisher, make_message())
+        assert type(error) is DestinationUnavailable
+        assert "the publisher is closed" in str(error)
+    assert server.connections == 1
+
+
+async def test_a_connection_that_opens_while_the_publisher_is_closed_is_not_used(
+    server: RawRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = asyncio.Event()
+    links = []
+
+    async def slow(link: Link) -> None:
+        links.append(link)
+        await no_handshake(link)
+        opened.set()
+        await asyncio.sleep(0.05)  # whatever still runs on when the publisher is closed
+
+    monkeypatch.setattr(Link, "open", slow)
+    publisher = await open_redis(server.url, options=OPTIONS)
+    publishing = asyncio.ensure_future(publish_one(publisher, make_message()))
+    await opened.wait()
+    await publisher.close()
+    assert type(await publishing) is DestinationUnavailable
+    assert [link.is_connected for link in links] == [False]
+    assert server.commands == []
 
 
 async def test_without_word_of_the_replicas_nothing_is_delivered(server: RawRedis) -> None:
@@ -252,96 +312,19 @@ async def test_without_word_of_the_replicas_nothing_is_delivered(server: RawRedi
     assert [command[0] for command in server.commands] == [b"XADD", b"WAIT"] * 2
 
 
-async def test_tls_is_checked_against_the_authority_that_the_url_names(tmp_path: Path) -> None:
-    certificate, key = self_signed(tmp_path)
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(certificate, key)
-    async with raw_redis(tls) as server:
-        url = server.url.replace("redis://127.0.0.1", "rediss://localhost")
-        known = await open_redis(f"{url}?ca_file={certificate}", options=OPTIONS)
-        assert list(await known.publish_batch([make_message()])) == [None]
-        await known.close()
-        other_name = url.replace("localhost", "127.0.0.1") + f"?ca_file={certificate}"
-        for refused_url in (url, other_name):
-            publisher = await open_redis(refused_url, options=OPTIONS)
-            with pytest.raises(DestinationUnavailable, match="certificate was not accepted"):
-                await publisher.publish_batch([make_message()])
-            await publisher.close()
-
-
-def self_signed(folder: Path) -> tuple[Path, Path]:
-    """A certificate for ``localhost`` and its key, as files."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
+async def test_a_command_is_written_with_lengths_in_bytes(server: RawRedis) -> None:
+    publisher = await open_redis(f"{server.url}?maxlen=9", options=OPTIONS)
+    message = make_message(
+        aggregate_type="é" * 300,
+        aggregate_id="\ud800",
+        body=b"\r\n",
+        headers_json='{"n": "\\u00e9"}',
     )
-    files = folder / "cert.pem", folder / "key.pem"
-    pem = serialization.Encoding.PEM
-    files[0].write_bytes(certificate.public_bytes(pem))
-    files[1].write_bytes(
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return files
-
-
-@pytest.mark.parametrize(
-    ("url", "problem"),
-    [
-        ("redis://", "names no host"),
-        ("redis:///0", "names no host"),
-        ("redis://user:hunter2@/0", "names no host"),
-        ("redis://host:hunter2/0", "host or port is not well-formed"),
-        ("redis://[::1/0", "host or port is not well-formed"),
-        ("redis://host:99999/0", "host or port is not well-formed"),
-        ("redis://host/hunter2", "the database in the URL is not a whole number"),
-        ("redis://host/1/2", "the database in the URL is not a whole number"),
-        ("redis://host?maxlen=-1", "maxlen is not a whole number"),
-        ("redis://host?maxlen=hunter2", "maxlen is not a whole number"),
-        ("redis://host?maxlen=0", "maxlen=0 would keep nothing"),
-        ("redis://host?wait=", "wait is not a whole number"),
-        ("redis://host?max_bytes=1e6", "max_bytes is not a whole number"),
-        ("redis://host?ca_file=/x", "'ca_file' is no option of redis://"),
-        ("redis://host?stream=x", "'stream' is no option of redis://"),
-        ("redis://host#hunter2", "write # as %23"),
-        ("rediss://host?ca_file=/nowhere/hunter3", "cannot be read"),
-    ],
-)
-async def test_a_url_that_makes_no_sense_is_refused_without_repeating_it(
-    url: str, problem: str
-) -> None:
-    with pytest.raises(InvalidDestination, match=problem) as caught:
-        await open_redis(url, options=OPTIONS)
-    assert "hunter2@" not in repr(caught.value)
-    assert "hunter2" not in str(caught.value)
-
-
-async def test_a_file_that_holds_no_certificate_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_text("nothing of that kind")
-    url = f"rediss://host?ca_file={tmp_path}/ca.pem"
-    with pytest.raises(InvalidDestination, match="cannot be read"):
-        await open_redis(url, options=OPTIONS)
-
-
-async def test_ipv6_addresses_are_shown_in_brackets() -> None:
-    publisher = await open_redis("redis://[::1]:1/", options=replace(OPTIONS, publish_timeout=1))
-    with pytest.raises(DestinationUnavailable, match=r"\[::1\]:1: "):
-        await publisher.publish_batch([make_message()])
+    assert await publish_one(publisher, message) is None
     await publisher.close()
-
-
-def test_commands_are_written_with_lengths_in_bytes() -> None:
-    assert command("WAIT", "1", "250") == b"*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$3\r\n250\r\n"
-    assert command("é" * 3) == b"*1\r\n$6\r\n" + "ééé".encode() + b"\r\n"
-    assert command("x" * 300) == b"*1\r\n$300\r\n" + b"x" * 300 + b"\r\n"
-    assert command("\ud800") == b"*1\r\n$1\r\n?\r\n"
-    envelope = Envelope("k", [("n", "v")], "t", b"b")
-    assert xadd("s", ("MAXLEN", "~", "9"), envelope).split(b"\r\n")[::2] == [
-        *(b"*14", b"XADD", b"s", b"MAXLEN", b"~", b"9", b"*"),
-        *(b"content-type", b"t", b"key", b"k", b"h:n", b"v", b"body", b"b"),
-    ]
+    [words] = server.commands
+    stream = f"outbox.event.{'é' * 300}".encode()
+    assert words[:6] == [b"XADD", stream, b"MAXLEN", b"~", b"9", b"*"]
+    fields = dict(zip(words[6::2], words[7::2], strict=True))
+    assert (fields[b"key"], fields[b"h:n"], fields[b"body"]) == (b"?", "é".encode(), b"\r\n")
+    assert packed(("WAIT", "1", b"")) == b"*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$0\r\n\r\n"

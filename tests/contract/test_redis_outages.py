@@ -70,8 +70,9 @@ def until_length(url: str, stream: str, length: int) -> None:
 async def test_a_server_that_comes_later_is_found_without_a_restart(stream: str) -> None:
     port = free_port()
     publisher = await open_redis(f"redis://127.0.0.1:{port}", options=OPTIONS)
-    with pytest.raises(DestinationUnavailable, match="no connection could be established"):
-        await publisher.publish_batch([make_message()])
+    error = await add(publisher, stream)
+    assert type(error) is DestinationUnavailable
+    assert "no connection could be established" in str(error)
     with own_redis(port=port):
         assert await add(publisher, stream) is None
     await publisher.close()
@@ -92,13 +93,11 @@ async def test_nothing_is_taken_for_delivered_while_a_server_dies_and_comes_back
                 make_message(aggregate_type=stream, body=b"%d-%d-%d" % (count, number, i))
                 for i in range(50)
             ]
-            try:
-                answers = await publisher.publish_batch(batch)
-            except DestinationUnavailable as error:
-                lost.append(error)
-                return
+            answers = await publisher.publish_batch(batch)
             taken.extend(m.body for m, a in zip(batch, answers, strict=True) if a is None)
             lost.extend(answer for answer in answers if answer is not None)
+            if lost and type(lost[-1]) is DestinationUnavailable:
+                return
 
     with own_redis(*durable, port=port) as (url, server):
         flood = asyncio.gather(*(publish_until(10_000 + i) for i in range(3)))
@@ -163,8 +162,9 @@ async def test_a_server_that_accepts_and_says_nothing_costs_no_attempt() -> None
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
         publisher = await open_redis(url, options=replace(OPTIONS, publish_timeout=0.6))
         async with asyncio.timeout(0.6):
-            with pytest.raises(DestinationUnavailable, match="connecting took too long"):
-                await publisher.publish_batch([make_message()])
+            error = await publish_one(publisher, make_message())
+        assert type(error) is DestinationUnavailable
+        assert "connecting took too long" in str(error)
         await publisher.close()
 
 
@@ -177,7 +177,9 @@ async def test_when_all_connections_are_busy_the_next_publish_does_not_wait_for_
     proxy.freeze()
     first = asyncio.ensure_future(add(publisher, stream))
     await asyncio.sleep(0)
-    assert type(await add(publisher, stream)) is DestinationUnavailable
+    second = await add(publisher, stream)
+    assert type(second) is DestinationUnavailable
+    assert "all connections are busy" in str(second)
     assert type(await first) is RetryableError
     await publisher.close()
 

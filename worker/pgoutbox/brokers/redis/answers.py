@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from redis import exceptions as client
 
+from pgoutbox.brokers.answers import Row, translated
+from pgoutbox.brokers.redis.links import AllBusy, Closed
 from pgoutbox.errors import (
     DestinationUnavailable,
     PermanentError,
@@ -17,9 +19,8 @@ from pgoutbox.errors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    Row: TypeAlias = tuple[type[Exception], type[PublishError], str]
-
-REFUSED_USER = "the server does not accept the user or the password of the URL"
+REFUSED_USER = "the server refused us: it does not accept the user or the password of the URL"
+SPEAKS_TLS = "does this port speak TLS? redis:// is without it"
 CLUSTER = (
     "the server is part of a cluster, and another node holds this stream; "
     "name the node that holds it, or a proxy, in the URL"
@@ -27,10 +28,16 @@ CLUSTER = (
 
 # No connection came about: nothing was sent. The special before the general.
 CONNECT_ERRORS: Sequence[Row] = (
+    (Closed, DestinationUnavailable, "the publisher is closed"),
+    (AllBusy, DestinationUnavailable, "all connections are busy with other messages"),
     (client.AuthenticationWrongNumberOfArgsError, DestinationUnavailable, REFUSED_USER),
     (client.AuthenticationError, DestinationUnavailable, REFUSED_USER),
     (client.AuthorizationError, DestinationUnavailable, REFUSED_USER),
-    (client.NoPermissionError, DestinationUnavailable, "the user may not select the database"),
+    (
+        client.NoPermissionError,
+        DestinationUnavailable,
+        "the server refused us: the user may not select the database; give it SELECT",
+    ),
     (client.BusyLoadingError, DestinationUnavailable, "the server is still loading its data"),
     (client.ResponseError, DestinationUnavailable, "the server has no database of that number"),
     (client.InvalidResponse, DestinationUnavailable, "what answers there is no Redis server"),
@@ -39,6 +46,7 @@ CONNECT_ERRORS: Sequence[Row] = (
     (client.RedisError, DestinationUnavailable, "no connection could be established"),
     (TimeoutError, DestinationUnavailable, "connecting took too long"),
     (OSError, DestinationUnavailable, "no connection could be established"),
+    (Exception, DestinationUnavailable, "the client failed in a way that it should not"),
 )
 
 # Connected: the answer to one message, or to all that were still waiting for theirs.
@@ -48,7 +56,7 @@ CLIENT_ERRORS: Sequence[Row] = (
     (
         client.NoPermissionError,
         DestinationUnavailable,
-        "the user may not add to the stream; give it XADD on the stream's key",
+        "the server refused us: the user may not add to the stream; give it XADD on its key",
     ),
     (client.BusyLoadingError, DestinationUnavailable, "the server is still loading its data"),
     (
@@ -74,6 +82,7 @@ CLIENT_ERRORS: Sequence[Row] = (
     (client.RedisError, RetryableError, "the request failed"),
     (TimeoutError, RetryableError, "no answer in time"),
     (OSError, RetryableError, "the connection broke"),
+    (Exception, RetryableError, "the client failed in a way that it should not"),
 )
 
 # How errors begin that the client has no class of its own for.
@@ -107,16 +116,23 @@ ERROR_CODES: Sequence[tuple[str, type[PublishError], str]] = (
 )
 
 
-def unconnected(error: Exception, where: str) -> PublishError:
+# What is wrong with TLS stands behind the client's own error.
+TLS_ERRORS: Sequence[tuple[type[Exception], str]] = (
+    (ssl.SSLCertVerificationError, "its TLS certificate was not accepted"),
+    (ssl.SSLError, f"the TLS handshake failed; {SPEAKS_TLS}"),
+    (ConnectionAbortedError, f"the TLS handshake took too long; {SPEAKS_TLS}"),
+)
+
+
+def unconnected(error: Exception, where: str, *, tls: bool) -> PublishError:
     """Why there is no connection to ``where``."""
-    cause: BaseException | None = error
+    cause: BaseException | None = error if tls else None
     while cause is not None:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return DestinationUnavailable(f"{where}: its TLS certificate was not accepted")
-        if isinstance(cause, ssl.SSLError):
-            return DestinationUnavailable(f"{where}: the TLS handshake failed")
+        for kind, words in TLS_ERRORS:
+            if isinstance(cause, kind):
+                return DestinationUnavailable(f"{where}: {words}")
         cause = cause.__cause__ or cause.__context__
-    return _found(error, CONNECT_ERRORS, where)
+    return translated(error, CONNECT_ERRORS, where)
 
 
 def refused(error: Exception, where: str) -> PublishError:
@@ -127,11 +143,4 @@ def refused(error: Exception, where: str) -> PublishError:
         for code, meaning, words in ERROR_CODES:
             if text.startswith(code):
                 return meaning(f"{where}: {words}")
-    return _found(error, CLIENT_ERRORS, where)
-
-
-def _found(error: Exception, table: Sequence[Row], where: str) -> PublishError:
-    for kind, meaning, words in table:
-        if isinstance(error, kind):
-            return meaning(f"{where}: {words}")
-    raise error
+    return translated(error, CLIENT_ERRORS, where)

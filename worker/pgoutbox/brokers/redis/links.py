@@ -7,10 +7,22 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from redis.asyncio.connection import Connection, SSLConnection
-from redis.exceptions import RedisError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+HANDSHAKE = 0.8
+"""The share of the time for connecting after which a TLS handshake is given up, by itself: then
+people can be told that it was this."""
+
+
+class Closed(Exception):  # noqa: N818 - what they are
+    """There will be no connection any more."""
+
+
+class AllBusy(TimeoutError):  # noqa: N818 - as above
+    """No connection was free in time."""
 
 
 class NoLink(Exception):  # noqa: N818 - what there is not
@@ -53,21 +65,30 @@ class Link(Connection):
 class TlsLink(Link, SSLConnection):
     """The same over TLS."""
 
+    handshake_within: float | None = None
+
+    def secure(self, context: ssl.SSLContext, patience: float) -> None:
+        """Connect with this context, within so many seconds."""
+        self.ssl_context.context = context
+        self.handshake_within = patience * HANDSHAKE
+
+    def _connection_arguments(self) -> Mapping[str, Any]:
+        known: Mapping[str, Any] = super()._connection_arguments()
+        return {**known, "ssl_handshake_timeout": self.handshake_within}
+
 
 class Links:
     """At most ``limit`` connections, made when they are needed. The last used is used first."""
 
-    def __init__(self, arguments: Mapping[str, Any], *, tls: bool, limit: int) -> None:
+    def __init__(
+        self, arguments: Mapping[str, Any], *, tls: ssl.SSLContext | None, limit: int
+    ) -> None:
         self._arguments = arguments
-        self._kind: type[Link] = TlsLink if tls else Link
+        self._tls = tls
         self._slots = asyncio.Semaphore(limit)
         self._idle: list[Link] = []
         self._busy: set[Link] = set()
-
-    def check(self) -> None:
-        """Read the files that TLS needs, which raises OSError where that fails."""
-        if issubclass(self._kind, TlsLink):
-            self._kind(**self._arguments).ssl_context.get()
+        self._closed = False
 
     @asynccontextmanager
     async def one(self, patience: float) -> AsyncIterator[Link]:
@@ -79,8 +100,8 @@ class Links:
         try:
             async with asyncio.timeout_at(deadline):
                 await self._slots.acquire()
-        except TimeoutError as error:
-            raise NoLink(error) from None
+        except TimeoutError:
+            raise NoLink(AllBusy()) from None
         try:
             link = await self._opened(deadline)
             try:
@@ -91,7 +112,7 @@ class Links:
                 raise
             finally:
                 self._busy.discard(link)
-            if link.usable():
+            if link.usable() and not self._closed:
                 self._idle.append(link)
             else:
                 await link.drop()
@@ -104,30 +125,45 @@ class Links:
             await self._idle.pop().drop()
 
     async def close(self) -> None:
-        """End them all, also those in use."""
+        """End them all, also those in use. There will be no others."""
+        self._closed = True
         await self.drop_idle()
         for link in tuple(self._busy):
             await link.drop()
 
     async def _opened(self, deadline: float) -> Link:
+        self._check_open()
         while self._idle:
             link = self._idle.pop()
             if link.usable():
                 self._busy.add(link)
                 return link
             await link.drop()
-        link = self._kind(**self._arguments)
+        link = self._new(deadline)
         self._busy.add(link)
         try:
             async with asyncio.timeout_at(deadline):
                 await link.open()
-        except (RedisError, OSError) as error:
+            self._check_open()
+        except Exception as error:  # noqa: BLE001 - a table tells what it means
             await self._failed(link)
+            self._check_open()
             # Not chained: the client's texts are not for people to read.
             raise NoLink(error) from None
         except BaseException:
             await self._failed(link)
             raise
+        return link
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise NoLink(Closed())
+
+    def _new(self, deadline: float) -> Link:
+        if self._tls is None:
+            return Link(**self._arguments)
+        link = TlsLink(**self._arguments)
+        link.secure(self._tls, deadline - asyncio.get_running_loop().time())
         return link
 
     async def _failed(self, link: Link) -> None:

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, TypeAlias, cast
 
-from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+import hiredis
+from redis.exceptions import InvalidResponse, ReadOnlyError, ResponseError
 
+from pgoutbox.brokers.answers import Answers, prepared
 from pgoutbox.brokers.redis.answers import refused, unconnected
-from pgoutbox.brokers.redis.commands import command, xadd
 from pgoutbox.brokers.redis.links import Link, Links, NoLink
 from pgoutbox.brokers.redis.url import read_url
-from pgoutbox.errors import (
-    InvalidDestination,
-    PermanentError,
-    PublishError,
-    RetryableError,
-)
-from pgoutbox.wire.template import Template
+from pgoutbox.errors import PermanentError, RetryableError
+from pgoutbox.wire.template import DEFAULT_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from pgoutbox.brokers.redis.url import Limits
+    from pgoutbox.brokers.redis.url import RedisUrl
+    from pgoutbox.errors import PublishError
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.publisher import PublisherOptions
 
-DEFAULT_TOPIC = Template("outbox.event.{aggregate_type}")
+Words: TypeAlias = tuple[str | bytes, ...]
+"""A command."""
+
+MOST_CONNECTIONS = 16
+"""More of them make one server no faster, and it has a limit for all its clients."""
 SEND_BYTES = 2**20
 """How much is packed before it is sent, so that the event loop turns in between."""
-IN_TIME = 0.9
-"""The share of the publish timeout after which we give up ourselves, and still can tell which
-messages have their answer."""
+_ENTRY_ID = re.compile(rb"[0-9]+-[0-9]+")
+# The client's own pipeline takes many times as long for a message.
+_pack = cast("Callable[[Words], bytes]", hiredis.pack_command)
 
 
 async def open_redis(url: str, /, *, options: PublisherOptions) -> RedisPublisher:
@@ -40,122 +42,117 @@ async def open_redis(url: str, /, *, options: PublisherOptions) -> RedisPublishe
     ``rediss`` is the same over TLS. Options: ``maxlen``, ``wait`` and ``max_bytes``, and with TLS
     ``ca_file``, ``cert_file`` and ``key_file``.
     """
-    target = read_url(url, options.destination)
-    links = Links(target.arguments, tls=target.tls, limit=options.concurrency)
-    try:
-        links.check()
-    except OSError:
-        raise InvalidDestination(
-            options.destination,
-            "a file of certificates or keys in the URL cannot be read, or is none",
-        ) from None
-    return RedisPublisher(target.where, links, target.limits, options)
+    return RedisPublisher(read_url(url, options.destination), options)
 
 
 class RedisPublisher:
     """Sends a batch as one pipeline over a connection of its own, and reads one answer each."""
 
-    def __init__(self, where: str, links: Links, limits: Limits, options: PublisherOptions) -> None:
-        self._where = where
-        self._links = links
-        self._limits = limits
+    def __init__(self, target: RedisUrl, options: PublisherOptions) -> None:
+        self._target = target
+        self._limits = target.limits
+        limit = min(options.concurrency, MOST_CONNECTIONS)
+        self._links = Links(target.arguments, tls=target.tls, limit=limit)
         self._encode = options.wire.encode
         self._topic = options.topic or DEFAULT_TOPIC
-        self._timeout = options.publish_timeout
+        self._connect_within = options.connect_within
+        self._answer_within = options.answer_within
         # In vain for 0: Redis would wait for ever.
         self._wait_milliseconds = str(max(1, int(options.publish_timeout / 2 * 1000)))
         self._trim: tuple[str, ...] = ()
-        if limits.maxlen is not None:
-            self._trim = ("MAXLEN", "~", str(limits.maxlen))
+        if target.limits.maxlen is not None:
+            self._trim = ("MAXLEN", "~", str(target.limits.maxlen))
 
     async def publish_batch(
         self, messages: Sequence[ClaimedMessage]
     ) -> Sequence[PublishError | None]:
         """Add them all; each answer is the server's own to that message."""
-        if not messages:
-            return []
-        pipeline = Pipeline(messages)
+        answers = Answers(len(messages))
+        ready = prepared(messages, self._command, answers)
+        if not ready:
+            return answers.whole()
+        where = self._target.where
         try:
             async with (
-                asyncio.timeout(self._timeout * IN_TIME),
-                self._links.one(self._timeout / 2) as link,
+                asyncio.timeout(self._answer_within),
+                self._links.one(self._connect_within) as link,
             ):
-                await self._send(link, pipeline)
-                await self._read_answers(link, pipeline)
+                await self._send(link, ready)
+                await self._read_answers(link, ready, answers)
         except NoLink as error:
-            raise unconnected(error.reason, self._where) from None
-        except (RedisError, OSError) as error:
-            pipeline.broke_off(refused(error, self._where))
-        return [pipeline.answers[index] for index in range(len(messages))]
+            answers.rest(unconnected(error.reason, where, tls=self._target.tls is not None))
+        except Exception as error:  # noqa: BLE001 - a table tells what it means
+            answers.rest(refused(error, where))
+        return answers.whole()
 
     async def close(self) -> None:
         """Close the connections."""
         await self._links.close()
 
-    async def _send(self, link: Link, pipeline: Pipeline) -> None:
+    def _command(self, message: ClaimedMessage) -> Words:
+        """``XADD stream [trim] * content-type ... key ... h:NAME ... body ...``."""
+        key, headers, content_type, body = self._encode(message)
+        if len(body) > self._limits.max_bytes:
+            raise PermanentError(
+                f"the payload has {len(body)} bytes; {self._limits.max_bytes} are the most"
+            )
+        words: list[str | bytes] = ["XADD", self._topic.render(message), *self._trim, "*"]
+        words += "content-type", content_type, "key", key
+        for name, value in headers:
+            words += "h:" + name, value
+        words += "body", body
+        return tuple(words)
+
+    async def _send(self, link: Link, ready: Mapping[int, Words]) -> None:
         pieces, size = [], 0
-        for index, message in enumerate(pipeline.messages):
-            try:
-                packed = self._packed(message)
-            except PermanentError as error:
-                pipeline.answers[index] = error
-                continue
-            pipeline.sent.append(index)
-            pieces.append(packed)
-            size += len(packed)
+        for words in ready.values():
+            pieces.append(packed(words))
+            size += len(pieces[-1])
             if size >= SEND_BYTES:
                 await link.send_packed_command(pieces)
                 pieces, size = [], 0
-        if pipeline.sent and self._limits.wait:
-            pieces.append(command("WAIT", str(self._limits.wait), self._wait_milliseconds))
+        if self._limits.wait:
+            pieces.append(packed(("WAIT", str(self._limits.wait), self._wait_milliseconds)))
         if pieces:
             await link.send_packed_command(pieces)
 
-    def _packed(self, message: ClaimedMessage) -> bytes:
-        envelope = self._encode(message)
-        if len(envelope.body) > self._limits.max_bytes:
-            raise PermanentError(
-                f"the payload has {len(envelope.body)} bytes; {self._limits.max_bytes} are the most"
-            )
-        return xadd(self._topic.render(message), self._trim, envelope)
-
-    async def _read_answers(self, link: Link, pipeline: Pipeline) -> None:
-        taken = []
+    async def _read_answers(self, link: Link, ready: Collection[int], answers: Answers) -> None:
+        added = []
         demoted = False
-        for index in pipeline.sent:
+        for place in ready:
             try:
-                await link.read_response(disable_decoding=True)
+                answer = await link.read_response(disable_decoding=True)
             except ResponseError as error:
                 demoted = demoted or isinstance(error, ReadOnlyError)
-                pipeline.answers[index] = refused(error, self._where)
-            else:
-                taken.append(index)
-                if not self._limits.wait:
-                    pipeline.answers[index] = None
-        if pipeline.sent and self._limits.wait:
-            answer = self._replicated(await link.read_response())
-            pipeline.answers |= dict.fromkeys(taken, answer)
+                answers.failed(place, refused(error, self._target.where))
+                continue
+            if not isinstance(answer, bytes) or _ENTRY_ID.fullmatch(answer) is None:
+                # An answer to something else: those behind it are no better.
+                raise InvalidResponse
+            added.append(place)
+            if not self._limits.wait:
+                answers.taken(place)
+        if self._limits.wait:
+            self._replicated(await link.read_response(), added, answers)
         if demoted:
             # The name may lead to the new primary by now; these connections do not.
             await self._links.drop_idle()
             await link.drop()
 
-    def _replicated(self, confirmed: int) -> PublishError | None:
-        if confirmed >= self._limits.wait:
-            return None
+    def _replicated(self, confirmed: object, added: Sequence[int], answers: Answers) -> None:
+        if not isinstance(confirmed, int):
+            raise InvalidResponse
         words = f"{confirmed} of {self._limits.wait} replicas confirmed it in time"
-        return RetryableError(f"{self._where}: {words}")
+        for place in added:
+            if confirmed >= self._limits.wait:
+                answers.taken(place)
+            else:
+                answers.failed(place, RetryableError(f"{self._target.where}: {words}"))
 
 
-class Pipeline:
-    """A batch on its way, and what is known of each message by its place in the batch."""
-
-    def __init__(self, messages: Sequence[ClaimedMessage]) -> None:
-        self.messages = messages
-        self.sent: list[int] = []
-        self.answers: dict[int, PublishError | None] = {}
-
-    def broke_off(self, error: PublishError) -> None:
-        """Give this answer to all that have none."""
-        for index in range(len(self.messages)):
-            self.answers.setdefault(index, error)
+def packed(words: Words) -> bytes:
+    """A command as the server reads it."""
+    try:
+        return _pack(words)
+    except UnicodeEncodeError:
+        return _pack(tuple(w.encode(errors="replace") if isinstance(w, str) else w for w in words))

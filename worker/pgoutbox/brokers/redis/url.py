@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, unquote
 
 from pgoutbox.brokers.query import options_of, split
+from pgoutbox.brokers.tls import TLS_OPTIONS, context_of
 from pgoutbox.errors import InvalidDestination
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping
 
 DEFAULT_PORT = 6379
 MAX_BYTES = 512 * 2**20
 """What Redis takes as one value, unless its ``proto-max-bulk-len`` says otherwise."""
 LIMITS = ("maxlen", "wait", "max_bytes")
-TLS_FILES = {"ca_file": "ssl_ca_certs", "cert_file": "ssl_certfile", "key_file": "ssl_keyfile"}
 
 
 class Limits(NamedTuple):
@@ -34,7 +35,7 @@ class RedisUrl(NamedTuple):
 
     where: str
     """Host and port, for people."""
-    tls: bool
+    tls: ssl.SSLContext | None
     arguments: Mapping[str, Any]
     """Those of redis-py's connections."""
     limits: Limits
@@ -44,8 +45,7 @@ def read_url(url: str, destination: str) -> RedisUrl:
     """What the URL says. Raises `InvalidDestination`, without quoting it."""
     parts = split(url, destination)
     tls = parts.scheme == "rediss"
-    known = (*LIMITS, *(TLS_FILES if tls else ()))
-    given = options_of(url, destination, known=known)
+    given = options_of(url, destination, known=(*LIMITS, *TLS_OPTIONS) if tls else LIMITS)
     if parts.fragment:
         raise InvalidDestination(destination, "the URL has a fragment; write # as %23")
     host, port = parts.hostname or "", parts.port or DEFAULT_PORT
@@ -58,9 +58,10 @@ def read_url(url: str, destination: str) -> RedisUrl:
         "protocol": 2,
         "socket_timeout": None,
     }
-    arguments |= _credentials(parts) | _files(given)
+    arguments |= _credentials(parts)
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return RedisUrl(where, tls, arguments, _limits(given, destination))
+    context = context_of(given, destination) if tls else None
+    return RedisUrl(where, context, arguments, _limits(given, destination))
 
 
 def _limits(given: Mapping[str, str], destination: str) -> Limits:
@@ -83,7 +84,3 @@ def _whole(text: str, name: str, destination: str) -> int:
 def _credentials(parts: SplitResult) -> dict[str, str]:
     given = {"username": parts.username, "password": parts.password}
     return {name: unquote(text) for name, text in given.items() if text}
-
-
-def _files(given: Mapping[str, str]) -> dict[str, Any]:
-    return {argument: given[name] for name, argument in TLS_FILES.items() if name in given}
