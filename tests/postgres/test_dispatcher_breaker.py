@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pgoutbox.destinations.breaker import Breaker, BreakerLimits
+from pgoutbox.destinations.destination import RetryPolicy
 from pgoutbox.destinations.rate import Rate
 from pgoutbox.dispatch import retry
 from pgoutbox.errors import DestinationGone, RetryableError
@@ -204,7 +205,27 @@ async def test_a_destination_with_a_quota_buries_nothing_and_gets_what_it_takes(
         assert not running.events.of(BreakerChanged)
     assert statuses(conn) == {"done": 60}
     assert refused
-    assert spent(conn) == 60
+
+
+async def test_messages_that_are_always_throttled_hold_up_no_others(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    fill(conn, 20, aggregate_type="'tenant'")
+
+    async def script(message: ClaimedMessage) -> None:
+        if message.aggregate_type == "tenant":
+            raise RetryableError("answered 429", throttled=True)
+
+    publisher = Scripted(script)
+    patient = RetryPolicy(base=0.05, cap=0.5, max_attempts=3)
+    async with dispatching(dsn, to(publisher, policy=patient)) as running:
+        await running.events.finished(20)
+        fill(conn, 500)
+        began = time.monotonic()
+        await running.events.until(lambda: len(publisher.taken) == 500)
+        assert time.monotonic() - began < 4.0
+    assert statuses(conn)["done"] == 500
+    assert "dead" not in statuses(conn)
 
 
 @dataclass(slots=True)

@@ -126,6 +126,13 @@ def test_a_message_that_fails_with_all_others_keeps_its_attempts_for_a_day() -> 
     assert decide(outage, a_message(attempts=BELOW, age=OLD), POLICY, JITTER) == Retry(2.0, "x")
 
 
+def test_a_message_that_is_throttled_comes_back_ever_more_seldom_and_is_not_given_up() -> None:
+    slowed = RetryableFailure("x", throttled=True)
+    assert decide(slowed, a_message(attempts=BELOW, age=YOUNG), POLICY, JITTER) == Retry(2.0, "x")
+    assert decide(slowed, a_message(attempts=AT, age=YOUNG), POLICY, JITTER) == Release(16.0, "x")
+    assert decide(slowed, a_message(attempts=AT, age=OLD), POLICY, JITTER) == GAVE_UP
+
+
 def test_a_message_that_fails_with_all_others_waits_for_as_long_as_was_asked() -> None:
     outage = RetryableFailure("x", 60.0, works_for_others=False)
     message = a_message(attempts=BELOW, age=YOUNG)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import logging
 
+import pytest
+
 from pgoutbox.brokers.kafka.log import LOGGER, REMEMBERED, SILENCE, Unrepeated
 
 REFUSED = (
@@ -33,10 +35,27 @@ def test_what_librdkafka_repeats_at_each_try_to_connect_is_written_once_a_minute
     assert passed[int(SILENCE)]
 
 
-def test_other_words_are_written_at_once() -> None:
+def test_another_broker_and_another_kind_of_failure_are_written_at_once() -> None:
     unrepeated = Unrepeated(Clock())
     assert unrepeated.filter(said(REFUSED, 1))
     assert unrepeated.filter(said(REFUSED.replace("/1", "/2"), 1))
+    assert unrepeated.filter(said(REFUSED.replace("Connect failed", "Disconnected"), 1))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("(after 0ms in state CONNECT)", "(after 1ms in state UP, 12 identical error(s) gone)"),
+        ("[pgoutbox#producer-1]", "[pgoutbox#producer-2]"),
+        ("Connect to ipv4#10.0.0.1:9092 failed", "Connect to ipv6#[::1]:9092 failed"),
+    ],
+)
+def test_counts_durations_addresses_and_our_own_names_make_nothing_new(
+    one: str, other: str
+) -> None:
+    unrepeated = Unrepeated(Clock())
+    assert unrepeated.filter(said(f"FAIL {one}: a:9092/1"))
+    assert not unrepeated.filter(said(f"FAIL {other}: a:9092/1"))
 
 
 def test_ever_new_words_do_not_fill_the_memory() -> None:

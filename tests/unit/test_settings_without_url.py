@@ -89,3 +89,12 @@ def failing(_main: object) -> int:
 def test_printing_the_migrations_needs_no_url_either() -> None:
     result = CliRunner().invoke(group, ["migrate", "--sql"], env=NOWHERE | SKIP)
     assert result.exit_code == 0, result.output
+
+
+def test_what_only_webhooks_have_is_not_held_against_a_destination_without_a_url() -> None:
+    environ = {
+        "PGOUTBOX_DSN": "host=/run/postgresql dbname=shop",
+        "PGOUTBOX_DESTINATIONS__DEFAULT__SIGNING_SECRETS": "whsec_c2VjcmV0",
+        "PGOUTBOX_DESTINATIONS__DEFAULT__ALLOWED_HOSTS": "a.example",
+    }
+    assert not load_settings(environ, publishes=False).destinations

@@ -50,7 +50,7 @@ class RetryableError(PublishError):
 
     The attempt is spent. ``retry_after``: seconds to wait before the backoff begins, where the
     destination said how long. ``throttled``: the destination has nothing against the message, it
-    only wants fewer of them; then no attempt is spent, and fewer are sent at once.
+    only wants fewer of them: fewer are sent at once, and the message does not die of its attempts.
     """
 
     def __init__(

@@ -87,6 +87,10 @@ class Breaker:
         self._perhaps_open(now, 0.0)
         return special
 
+    def differs(self, message_row: int) -> bool:
+        """A message was not taken. Whether others got through since it last was not."""
+        return self._is_special(message_row)
+
     def gone(self, now: float) -> bool:
         """The destination said that nothing is wanted there any more. True: it is news."""
         if now < self._gone_until:

@@ -283,9 +283,20 @@ class Claimer:
         now = time.monotonic()
         scans.lanes_hungry = len(runs.lanes) >= asked.lanes
         scans.lanes.missed(runs.missed)
+        run = _run_of_each(asked, runs)
         for lane, messages in runs.lanes.items():
-            scans.lanes.took(lane, messages[0].id, len(messages), runs.width, now)
+            scans.lanes.took(lane, messages[0].id, len(messages), run, now)
         if asked.steps:
             scans.lanes.walked(runs.cursor, found=runs.found, ended=runs.ended, sent=sent, now=now)
         # There may be more new ones than one claim looks at.
         scans.ordered_due = scans.ordered_due or (asked.fresh > 0 and bool(runs.lanes))
+
+
+def _run_of_each(asked: Asked, runs: Runs) -> int:
+    """How many messages a lane brought that may have more.
+
+    Where there was no room for a whole run of each, they shared what there was.
+    """
+    if not runs.lanes or len(runs.messages) < asked.rows:
+        return runs.width
+    return max(1, min(runs.width, asked.rows // len(runs.lanes)))

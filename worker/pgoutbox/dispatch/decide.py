@@ -41,14 +41,8 @@ def decide(  # noqa: C901, PLR0911 - one case per outcome, and nothing but cases
     match outcome:
         case Published():
             return Finish()
-        case RetryableFailure(error, retry_after, works_for_others=False) if (
-            message.age < policy.defer_max_age
-        ):
-            delay = unavailable_delay(message.attempts, policy, jitter, retry_after)
-            return Release(delay, error)
-        case RetryableFailure(error, retry_after):
-            # After that long it may as well be the messages, all of them.
-            return _retry_or_bury(error, message, policy, jitter, retry_after)
+        case RetryableFailure():
+            return _retryable(outcome, message, policy, jitter)
         case PermanentFailure(error):
             return _bury(error, policy)
         case Deferred(_, reason) if message.age >= policy.defer_max_age:
@@ -67,6 +61,21 @@ def decide(  # noqa: C901, PLR0911 - one case per outcome, and nothing but cases
             return Release()
         case _:
             assert_never(outcome)
+
+
+def _retryable(
+    failure: RetryableFailure, message: ClaimedMessage, policy: RetryPolicy, jitter: float
+) -> Transition:
+    error, retry_after = failure.error, failure.retry_after
+    # After that long it may as well be the messages, all of them.
+    patient = message.age < policy.defer_max_age
+    if patient and not failure.works_for_others:
+        delay = unavailable_delay(message.attempts, policy, jitter, retry_after)
+        return Release(delay, error)
+    if patient and failure.throttled and message.attempts >= policy.max_attempts:
+        # It comes back ever more seldom, and is not given up for that.
+        return Release(retry_delay(message.attempts, policy, jitter, retry_after), error)
+    return _retry_or_bury(error, message, policy, jitter, retry_after)
 
 
 def _retry_or_bury(

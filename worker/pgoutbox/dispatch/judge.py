@@ -50,7 +50,8 @@ class Judge:
             case Unavailable(error):
                 return self._unreached(message, error)
             case RetryableFailure(throttled=True):
-                return self._slowed(outcome)
+                self._slowed(message, outcome)
+                return outcome
             case RetryableFailure():
                 return self._failed(message, outcome)
             case PermanentFailure(error, gone=True):
@@ -81,10 +82,12 @@ class Judge:
         self._opened(failure.error)
         return dataclasses.replace(failure, works_for_others=works)
 
-    def _slowed(self, failure: RetryableFailure) -> RetryableFailure:
+    def _slowed(self, message: ClaimedMessage, failure: RetryableFailure) -> None:
+        if self._destination.breaker.differs(message.id):
+            # It may be a quota of its own, which the others need not wait for.
+            return
         throttle = self._destination.throttle
         throttle.slowed(self._publishing(), failure.retry_after or 0.0, time.monotonic())
-        return dataclasses.replace(failure, works_for_others=False)
 
     def _gone(self, error: str) -> bool:
         """Whether it is news. One message is enough to know: those beside it need not die too."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # Stand in for required values that are missing or wrong, so that the rest can be checked.
 PLACEHOLDER_DSN = "host=localhost"
 PLACEHOLDER_URL = "noop://"
+PLACEHOLDER_WEBHOOK = "http://localhost/"
+WEBHOOKS_ONLY = ("signing_secrets", "signing_secrets_file", "allowed_hosts")
 DSNS = frozenset(variable((key + file,)) for key in ("dsn", "listen_dsn") for file in ("", "_file"))
 
 
@@ -60,7 +62,7 @@ def load_settings(
         tree.setdefault("dsn", PLACEHOLDER_DSN)
     nowhere = set() if publishes else _without_url(tree)
     for name in nowhere:
-        tree = merge(tree, {"destinations": {name: {"url": PLACEHOLDER_URL}}})
+        tree = merge(tree, {"destinations": {name: {"url": _placeholder(tree, name)}}})
     settings, more = _validate(tree, skip=_names(problems))
     problems += more
     if settings is not None:
@@ -83,6 +85,12 @@ def _without_url(tree: Tree) -> set[str]:
         for name, given in named
         if isinstance(given, dict) and not {"url", "url_file"} & given.keys()
     }
+
+
+def _placeholder(tree: Tree, name: str) -> str:
+    destinations = tree["destinations"]
+    given = destinations[name] if isinstance(destinations, dict) else ()
+    return PLACEHOLDER_WEBHOOK if any(key in given for key in WEBHOOKS_ONLY) else PLACEHOLDER_URL
 
 
 def _gather(
