@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,20 @@ class Service:
         self.taken: list[tuple[bytes, str]] = []
         self.refusal: tuple[str, str] | None = None
         """A status and words for all requests."""
+        self.most, self.too_many = 1000, ""
+        """How many messages it takes at once, and its words for more."""
+        self.asked, self.answering = asyncio.Event(), asyncio.Event()
+        """It has a request; it goes on with those that it has."""
+        self.answering.set()
         self.port = 0
 
     async def publish(self, request: Any, context: Any) -> Any:
         bodies = [message.data for message in request.messages]
         self.requests.append(bodies)
+        self.asked.set()
+        await self.answering.wait()
+        if len(bodies) > self.most:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self.too_many)
         if self.refusal is not None:
             status, words = self.refusal
             await context.abort(grpc.StatusCode[status], words)
@@ -38,6 +48,8 @@ class Service:
                 await context.abort(grpc.StatusCode[body.decode()], "the server's own words")
             if body == b"short":
                 return PublishResponse.pb()()
+            if body == b"nameless":
+                return PublishResponse.pb()(message_ids=[""] * len(bodies))
         self.taken += [(message.data, message.ordering_key) for message in request.messages]
         return PublishResponse.pb()(message_ids=[str(i) for i in range(len(bodies))])
 

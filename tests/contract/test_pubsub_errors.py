@@ -1,43 +1,42 @@
-"""Every status that Pub/Sub may answer, credentials, limits, and URLs that are refused."""
+"""Every status that Pub/Sub may answer, every error of its client, and what close makes of them."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-import subprocess
-import sys
+import logging
+import socket
 import threading
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import google.auth
 import grpc
 import pytest
 
 from pgoutbox.brokers.pubsub.answers import CLIENT_ERRORS, UNSENT, answered
+from pgoutbox.brokers.pubsub.client import CONNECT_ERRORS, REQUEST_ERRORS, Client
 from pgoutbox.brokers.pubsub.publisher import (
-    Prepared,
     PubSubPublisher,
-    _requests,
-    check_limits,
     open_pubsub,
 )
 from pgoutbox.errors import (
     DestinationUnavailable,
-    InvalidDestination,
     PermanentError,
     PublishError,
     RetryableError,
 )
 from pgoutbox.publisher import PublisherOptions
-from pgoutbox.testing import make_message, publish_one
-from pgoutbox.wire.template import Template
+from pgoutbox.testing import SECRET, make_message, publish_one
 from tests.contract.pubsub_service import serving
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from pgoutbox.brokers.answers import Row
     from tests.contract.pubsub_service import Service
 
 OPTIONS = PublisherOptions(destination="google", publish_timeout=4.0)
@@ -61,11 +60,15 @@ async def publisher(service: Service) -> AsyncIterator[PubSubPublisher]:
 
 @pytest.mark.parametrize("row", CLIENT_ERRORS, ids=lambda row: row[0])
 async def test_every_status_has_its_row_and_the_services_words_are_not_repeated(
-    publisher: PubSubPublisher, service: Service, row: tuple[str, type[PublishError], str]
+    publisher: PubSubPublisher,
+    service: Service,
+    row: tuple[str, Callable[[str], PublishError], str],
 ) -> None:
     status, meaning, words = row
     error = await publish_one(publisher, make_message(body=status.encode()))
-    assert (type(error), str(error)) == (meaning, f"127.0.0.1:{service.port}: {words}")
+    expected = meaning(f"127.0.0.1:{service.port}: {words}")
+    assert (type(error), str(error)) == (type(expected), str(expected))
+    assert getattr(error, "throttled", False) is (status == "RESOURCE_EXHAUSTED")
     # The client itself repeats nothing.
     assert service.requests == [[status.encode()]]
 
@@ -97,6 +100,34 @@ async def test_a_message_that_is_not_valid_does_not_bury_its_neighbours(
     )
 
 
+async def test_where_everything_is_refused_nothing_is_buried(
+    publisher: PubSubPublisher, service: Service
+) -> None:
+    service.refusal = ("INVALID_ARGUMENT", "You have passed an invalid argument to the service")
+    for size in (1, 5):
+        answers = await publisher.publish_batch([make_message() for _ in range(size)])
+        assert [isinstance(answer, RetryableError) for answer in answers] == [True] * size
+        assert "look at project, topic and endpoint" in str(answers[0])
+
+
+@pytest.mark.parametrize(
+    "details",
+    ["Received message larger than max (5 vs. 4)", "gRPC message exceeds maximum size 4: 5"],
+)
+async def test_a_request_that_the_server_finds_too_large_is_no_quota(
+    publisher: PubSubPublisher, service: Service, details: str
+) -> None:
+    service.most = 1
+    service.too_many = details
+    answers = await publisher.publish_batch([make_message() for _ in range(5)])
+    assert list(answers) == [None] * 5
+    service.refusal = ("RESOURCE_EXHAUSTED", details)
+    error = await publish_one(publisher, make_message())
+    assert isinstance(error, RetryableError)
+    assert not error.throttled
+    assert "larger than the server takes" in str(error)
+
+
 async def test_a_failed_request_fails_all_its_messages_and_no_key_is_paused(
     publisher: PubSubPublisher, service: Service
 ) -> None:
@@ -113,43 +144,10 @@ async def test_a_failed_request_fails_all_its_messages_and_no_key_is_paused(
 async def test_an_answer_without_an_id_for_each_message_delivers_none(
     publisher: PubSubPublisher,
 ) -> None:
-    error = await publish_one(publisher, make_message(body=b"short"))
-    assert type(error) is RetryableError
-
-
-def sizes(prepared: Sequence[Prepared], most: int) -> list[int]:
-    return [len(part) for part in _requests(prepared, most)]
-
-
-def test_requests_are_split_by_count_and_by_bytes() -> None:
-    assert sizes([Prepared(i, None, 10) for i in range(2500)], 10**7) == [1000, 1000, 500]
-    assert sizes([Prepared(i, None, 4) for i in range(5)], 10) == [2, 2, 1]
-    assert sizes([Prepared(0, None, 4)], 10) == [1]
-    assert sizes([Prepared(i, None, 10) for i in range(3)], 10) == [1, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("headers", "key", "words"),
-    [
-        ({str(i): "" for i in range(101)}, "", "101 attributes"),
-        ({"n" * 257: ""}, "", "more than 256 bytes"),
-        ({"é" * 129: ""}, "", "more than 256 bytes"),
-        ({"googclient": ""}, "", "begins with goog"),
-        ({"": "x"}, "", "name is empty"),
-        ({"n": "é" * 513}, "", "'n' has more than 1024 bytes"),
-        ({}, "k" * 1025, "ordering key has more than 1024 bytes"),
-    ],
-)
-def test_what_does_not_fit_is_refused_with_words(
-    headers: dict[str, str], key: str, words: str
-) -> None:
-    with pytest.raises(PermanentError, match=words):
-        check_limits(headers, key)
-
-
-def test_what_just_fits_is_taken() -> None:
-    full = {str(i): "" for i in range(98)} | {"n" * 256: "", "v": "é" * 512}
-    check_limits(full, "é" * 512)
+    for body in (b"short", b"nameless"):
+        batch = [make_message(body=body), make_message()]
+        answers = await publisher.publish_batch(batch)
+        assert [type(answer) for answer in answers] == [RetryableError] * 2
 
 
 async def test_too_long_a_header_fails_alone(publisher: PubSubPublisher) -> None:
@@ -171,12 +169,11 @@ async def test_without_credentials_the_destination_is_unavailable_and_asked_agai
     monkeypatch.setattr(google.auth, "default", default)
     publisher = await open_pubsub("pubsub://project/topic", options=OPTIONS)
     for _ in range(2):
-        with pytest.raises(
-            DestinationUnavailable, match="GOOGLE_APPLICATION_CREDENTIALS"
-        ) as caught:
-            await publisher.publish_batch([make_message()])
-        assert "secret" not in str(caught.value)
-        assert caught.value.__cause__ is None
+        error = await publish_one(publisher, make_message())
+        assert type(error) is DestinationUnavailable
+        assert "GOOGLE_APPLICATION_CREDENTIALS" in str(error)
+        assert "secret" not in str(error)
+        assert error.__cause__ is None
     await publisher.close()
     assert len(asked) == 2
 
@@ -195,8 +192,9 @@ async def test_a_metadata_server_that_hangs_is_asked_once_and_holds_up_nothing(
     options = replace(OPTIONS, publish_timeout=0.3)
     publisher = await open_pubsub("pubsub://project/topic", options=options)
     for _ in range(3):
-        with pytest.raises(DestinationUnavailable, match="connecting took too long"):
-            await publisher.publish_batch([make_message()])
+        error = await publish_one(publisher, make_message())
+        assert type(error) is DestinationUnavailable
+        assert "connecting took too long" in str(error)
     await publisher.close()
     release.set()
     assert len(asked) == 1
@@ -207,9 +205,10 @@ async def test_a_file_of_credentials_that_is_none_makes_the_destination_unavaila
 ) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "hunter2.json"))
     publisher = await open_pubsub("pubsub://project/topic", options=OPTIONS)
-    with pytest.raises(DestinationUnavailable, match="no Google credentials") as caught:
-        await publisher.publish_batch([make_message()])
-    assert "hunter2" not in str(caught.value)
+    error = await publish_one(publisher, make_message())
+    assert type(error) is DestinationUnavailable
+    assert "no Google credentials" in str(error)
+    assert "hunter2" not in str(error)
     await publisher.close()
 
 
@@ -221,52 +220,115 @@ async def test_a_regional_endpoint_is_reached_with_tls(
     url = f"pubsub://project/topic?endpoint=127.0.0.1:{service.port}"
     publisher = await open_pubsub(url, options=OPTIONS)
     # The stand-in speaks no TLS, so that nothing gets there in the clear.
-    with pytest.raises(DestinationUnavailable, match="no connection"):
-        await publisher.publish_batch([make_message()])
+    error = await publish_one(publisher, make_message())
+    assert type(error) is DestinationUnavailable
+    assert "no connection" in str(error)
     await publisher.close()
     assert service.requests == []
 
 
-async def test_after_close_nothing_is_sent(publisher: PubSubPublisher, service: Service) -> None:
+async def test_after_close_nothing_is_sent_and_nothing_opened(
+    publisher: PubSubPublisher, service: Service
+) -> None:
     assert await publish_one(publisher, make_message()) is None
-    await publisher.close()
-    assert type(await publish_one(publisher, make_message())) is DestinationUnavailable
+    unused = await open_pubsub(service.url, options=OPTIONS)
+    for each in (publisher, unused):
+        await each.close()
+        error = await publish_one(each, make_message())
+        assert type(error) is DestinationUnavailable
+        assert "the publisher is closed" in str(error)
+    assert unused._client._channel is None
     assert len(service.requests) == 1
 
 
-@pytest.mark.parametrize(
-    ("url", "problem"),
-    [
-        ("pubsub://", "names a project"),
-        ("pubsub:///topic", "names a project"),
-        ("pubsub://user:hunter2@project/topic", "names a project"),
-        ("pubsub://project/topic#hunter2", "names a project"),
-        ("pubsub://[::1/topic", "names a project"),
-        ("pubsub://project/ab", "not one that Pub/Sub can have"),
-        ("pubsub://project/9lives", "not one that Pub/Sub can have"),
-        ("pubsub://project/google-topic", "not one that Pub/Sub can have"),
-        ("pubsub://project/two/parts", "not one that Pub/Sub can have"),
-        ("pubsub://project/{hunter}", "knows no field {hunter}"),
-        ("pubsub://project/topic?emulator=", "emulator is not a host"),
-        ("pubsub://project/topic?endpoint=https://host", "endpoint is not a host"),
-        ("pubsub://project/topic?emulator=a:1&endpoint=b:2", "exclude each other"),
-        ("pubsub://project/topic?batch=1", "'batch' is no option"),
-    ],
-)
-async def test_a_url_that_makes_no_sense_is_refused_without_repeating_it(
-    url: str, problem: str
+async def test_a_close_amid_a_request_ends_it_with_an_answer(
+    publisher: PubSubPublisher, service: Service
 ) -> None:
-    with pytest.raises(InvalidDestination, match=problem) as caught:
-        await open_pubsub(url, options=OPTIONS)
-    assert "hunter2" not in str(caught.value)
+    service.answering.clear()
+    publishing = asyncio.ensure_future(publisher.publish_batch([make_message(), make_message()]))
+    await service.asked.wait()
+    await publisher.close()
+    answers = await publishing
+    assert [type(answer) for answer in answers] == [RetryableError] * 2
+    assert "was closed before the answer" in str(answers[0])
 
 
-async def test_a_topic_both_in_the_url_and_in_the_settings_is_refused() -> None:
-    options = replace(OPTIONS, topic=Template("other"))
-    with pytest.raises(InvalidDestination, match="in the URL and in the settings"):
-        await open_pubsub("pubsub://project/topic", options=options)
+async def test_a_close_amid_connecting_ends_it_with_an_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"pubsub://project/topic?emulator=127.0.0.1:{silent.getsockname()[1]}"
+        publisher = await open_pubsub(url, options=OPTIONS)
+        publishing = asyncio.ensure_future(publish_one(publisher, make_message()))
+        async with asyncio.timeout(10):
+            while publisher._client._channel is None:  # noqa: ASYNC110 - nobody tells us
+                await asyncio.sleep(0)
+            await publisher.close()
+            assert type(await publishing) is DestinationUnavailable
 
 
-def test_googles_library_is_imported_when_the_first_url_is_opened_and_not_before() -> None:
-    code = "import sys, pgoutbox.brokers.pubsub; sys.exit('google.pubsub_v1' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+async def test_credentials_that_come_after_close_open_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    release, asked = threading.Event(), threading.Event()
+
+    def default(**_: Any) -> Any:
+        asked.set()
+        release.wait(30)
+        return AnonymousCredentials(), None
+
+    monkeypatch.setattr(google.auth, "default", default)
+    publisher = await open_pubsub("pubsub://project/topic", options=OPTIONS)
+    publishing = asyncio.ensure_future(publish_one(publisher, make_message()))
+    await asyncio.to_thread(asked.wait, 10)
+    await publisher.close()
+    release.set()
+    error = await publishing
+    assert type(error) is DestinationUnavailable
+    assert "the publisher is closed" in str(error)
+    assert publisher._client._channel is None
+
+
+@pytest.mark.parametrize("row", CONNECT_ERRORS, ids=lambda row: row[0].__name__)
+async def test_every_error_in_connecting_has_its_row(
+    service: Service, row: Row, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, meaning, words = row
+
+    async def fail(_: Client) -> None:
+        raise kind(SECRET)
+
+    monkeypatch.setattr(Client, "_ready", fail)
+    publisher = await open_pubsub(service.url, options=OPTIONS)
+    error = await publish_one(publisher, make_message())
+    await publisher.close()
+    assert (type(error), str(error)) == (meaning, f"127.0.0.1:{service.port}: {words}")
+
+
+@pytest.mark.parametrize("row", REQUEST_ERRORS, ids=lambda row: row[0].__name__)
+async def test_every_error_in_place_of_an_answer_has_its_row(
+    publisher: PubSubPublisher, service: Service, row: Row, caplog: pytest.LogCaptureFixture
+) -> None:
+    kind, meaning, words = row
+
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise kind(SECRET)
+
+    assert await publish_one(publisher, make_message()) is None
+    publisher._client._stub = mock.Mock(publish=fail)
+    with caplog.at_level(logging.ERROR, "pgoutbox"):
+        error = await publish_one(publisher, make_message())
+    assert (type(error), str(error)) == (meaning, f"127.0.0.1:{service.port}: {words}")
+    # A bug is told once, by its kind and its place.
+    assert len(caplog.records) == (kind is Exception)
+    assert SECRET not in caplog.text
+
+
+async def test_a_cancellation_goes_on_also_amid_a_close(
+    publisher: PubSubPublisher, service: Service
+) -> None:
+    service.answering.clear()
+    publishing = asyncio.ensure_future(publisher.publish_batch([make_message()]))
+    await service.asked.wait()
+    publishing.cancel()
+    await publisher.close()
+    with pytest.raises(asyncio.CancelledError):
+        await publishing

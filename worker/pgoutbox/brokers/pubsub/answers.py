@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from pgoutbox.errors import (
-    DestinationUnavailable,
-    PermanentError,
-    PublishError,
-    RetryableError,
-)
+from pgoutbox.errors import DestinationUnavailable, PublishError, RetryableError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 NO_CREDENTIALS = (
     "the worker has no Google credentials; give its service account an identity, or name a file "
@@ -21,6 +17,17 @@ NO_CREDENTIALS = (
 REFUSED_CREDENTIALS = "Google gave no access token for the worker's credentials"
 NO_CONNECTION = "no connection could be established"
 
+NOT_VALID = "the service says that the message is not valid, or too large for it"
+
+
+class NotValid(RetryableError):  # noqa: N818 - reads better where it is caught
+    """The request is refused for what is in it, or for where it is sent to: nobody says which.
+
+    So it is retried. For a message that is refused alone while others are taken the publisher
+    knows better.
+    """
+
+
 # How gRPC's own texts begin where nothing was sent. The special before the general.
 UNSENT: Sequence[tuple[str, str]] = (
     ("Getting metadata from plugin failed", REFUSED_CREDENTIALS),
@@ -28,8 +35,12 @@ UNSENT: Sequence[tuple[str, str]] = (
 )
 
 # By the name of the gRPC status; there are no others but OK.
-CLIENT_ERRORS: Sequence[tuple[str, type[PublishError], str]] = (
-    ("INVALID_ARGUMENT", PermanentError, "the service says that the message is not valid"),
+CLIENT_ERRORS: Sequence[tuple[str, Callable[[str], PublishError], str]] = (
+    (
+        "INVALID_ARGUMENT",
+        NotValid,
+        "the service says that the request is not valid; look at project, topic and endpoint",
+    ),
     (
         "NOT_FOUND",
         RetryableError,
@@ -38,11 +49,15 @@ CLIENT_ERRORS: Sequence[tuple[str, type[PublishError], str]] = (
     (
         "PERMISSION_DENIED",
         DestinationUnavailable,
-        "the worker may not publish there; give it roles/pubsub.publisher on the topic",
+        "the service refused us: give the worker roles/pubsub.publisher on the topic",
     ),
-    ("UNAUTHENTICATED", DestinationUnavailable, "the worker's credentials are not accepted"),
+    (
+        "UNAUTHENTICATED",
+        DestinationUnavailable,
+        "the service refused us: it does not accept the worker's credentials",
+    ),
     ("UNIMPLEMENTED", DestinationUnavailable, "what answers there is not Pub/Sub"),
-    ("RESOURCE_EXHAUSTED", RetryableError, "a quota is used up, or the request is too large"),
+    ("RESOURCE_EXHAUSTED", partial(RetryableError, throttled=True), "a quota is used up"),
     (
         "FAILED_PRECONDITION",
         RetryableError,
@@ -60,6 +75,8 @@ CLIENT_ERRORS: Sequence[tuple[str, type[PublishError], str]] = (
 )
 _BY_STATUS = {status: (meaning, words) for status, meaning, words in CLIENT_ERRORS}
 _OTHERWISE = (RetryableError, "the request failed")
+# In RESOURCE_EXHAUSTED, by gRPC in its several languages.
+_TOO_LARGE = ("larger than max", "exceeds maximum size")
 
 
 def answered(status: str, details: str, where: str) -> PublishError:
@@ -67,5 +84,7 @@ def answered(status: str, details: str, where: str) -> PublishError:
     for beginning, words in UNSENT:
         if details.startswith(beginning):
             return DestinationUnavailable(f"{where}: {words}")
+    if status == "RESOURCE_EXHAUSTED" and any(words in details for words in _TOO_LARGE):
+        return NotValid(f"{where}: the request is larger than the server takes")
     meaning, words = _BY_STATUS.get(status, _OTHERWISE)
     return meaning(f"{where}: {words}")

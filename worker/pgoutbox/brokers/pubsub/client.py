@@ -1,4 +1,4 @@
-"""Google's generated client, as far as publishing needs it. Importing it takes half a second.
+"""Google's generated client, as far as publishing needs it.
 
 Not the client with futures and threads: that one batches and repeats by itself, and after a failure
 it refuses an ordering key until it is told to go on. Here a request is sent once, and its key is
@@ -20,6 +20,8 @@ from google.pubsub_v1 import PublisherAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.types import PublishRequest, PubsubMessage
 
+from pgoutbox.brokers.answers import Row, translated
+from pgoutbox.brokers.cancelling import is_cancelled
 from pgoutbox.brokers.pubsub.answers import (
     NO_CONNECTION,
     NO_CREDENTIALS,
@@ -34,6 +36,24 @@ if TYPE_CHECKING:
 # What is beneath the generated classes, for a fifth of their time.
 Proto = PubsubMessage.pb()
 RequestProto = PublishRequest.pb()
+
+CLOSED = "the publisher is closed"
+A_BUG = "the client failed in a way that it should not"
+# No request was sent.
+CONNECT_ERRORS: Sequence[Row] = (
+    (TimeoutError, DestinationUnavailable, "connecting took too long"),
+    (ConnectionError, DestinationUnavailable, NO_CONNECTION),
+    (DefaultCredentialsError, DestinationUnavailable, NO_CREDENTIALS),
+    (GoogleAuthError, DestinationUnavailable, REFUSED_CREDENTIALS),
+    (grpc.aio.UsageError, DestinationUnavailable, CLOSED),
+    (Exception, DestinationUnavailable, A_BUG),
+)
+# In place of an answer, and of a status.
+REQUEST_ERRORS: Sequence[Row] = (
+    (GoogleAuthError, DestinationUnavailable, REFUSED_CREDENTIALS),
+    (grpc.aio.UsageError, DestinationUnavailable, CLOSED),
+    (Exception, RetryableError, A_BUG),
+)
 
 CLOSE_SECONDS = 1.0
 READY, FAILED = "READY", "TRANSIENT_FAILURE"
@@ -57,22 +77,22 @@ class Client:
         self._credentials: asyncio.Future[Any] | None = None
         self._channel: Any = None
         self._stub: PublisherAsyncClient | None = None
+        self._closed = False
 
     async def connected(self, patience: float) -> None:
         """Return once the channel is ready; `DestinationUnavailable` says why it is not."""
         try:
             async with asyncio.timeout(patience):
                 if self._channel is None:
+                    self._check_open()
                     self._open(await self._credentials_found() if self._secure else None)
                 await self._ready()
-        except TimeoutError:
-            raise self._unavailable("connecting took too long") from None
-        except DefaultCredentialsError:
-            raise self._unavailable(NO_CREDENTIALS) from None
-        except GoogleAuthError:
-            raise self._unavailable(REFUSED_CREDENTIALS) from None
-        except grpc.aio.UsageError:
-            raise self._unavailable("the destination was closed") from None
+        except asyncio.CancelledError:
+            if self._ended_by_close():
+                raise DestinationUnavailable(f"{self._host}: {CLOSED}") from None
+            raise
+        except Exception as error:  # noqa: BLE001 - a table tells what it means
+            raise translated(error, CONNECT_ERRORS, self._host) from None
 
     @staticmethod
     def message(body: bytes, attributes: Mapping[str, str], ordering_key: str) -> Any:  # noqa: ANN401 - generated, no types
@@ -88,23 +108,34 @@ class Client:
         try:
             # None: the client's own retries would go on after our timeout was told.
             answer = await self._stub.publish(request, retry=None, timeout=within)
+        except asyncio.CancelledError:
+            if self._ended_by_close():
+                return RetryableError(f"{self._host}: the publisher was closed before the answer")
+            raise
         except GoogleAPICallError as error:
             code = error.grpc_status_code
             return answered("" if code is None else code.name, error.message, self._host)
-        except GoogleAuthError:
-            return self._unavailable(REFUSED_CREDENTIALS)
-        except grpc.aio.UsageError:
-            return self._unavailable("the destination was closed")
-        if len(answer.message_ids) != len(messages):
+        except Exception as error:  # noqa: BLE001 - a table tells what it means
+            return translated(error, REQUEST_ERRORS, self._host)
+        if len(answer.message_ids) != len(messages) or not all(answer.message_ids):
             return RetryableError(f"{self._host}: the answer has not one id for each message")
         return None
 
     async def close(self) -> None:
         """Close the channel; requests on it end at once."""
+        self._closed = True
         if self._channel is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await self._channel.close()
+
+    def _ended_by_close(self) -> bool:
+        """A closed channel ends its calls as if they, and not it, had been cancelled."""
+        return self._closed and not is_cancelled()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise grpc.aio.UsageError(CLOSED)
 
     async def _credentials_found(self) -> Any:  # noqa: ANN401 - the library's
         # Asking the metadata server may take long, and is not begun anew by each publish.
@@ -114,6 +145,7 @@ class Client:
         return await asyncio.shield(asked)
 
     def _open(self, credentials: Any) -> None:  # noqa: ANN401 - the library's
+        self._check_open()
         if credentials is None:
             options = [*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", 0)]
             channel = grpc.aio.insecure_channel(self._host, options=options)
@@ -134,11 +166,8 @@ class Client:
             if state.name == READY:
                 return
             if state.name == FAILED:
-                raise self._unavailable(NO_CONNECTION)
+                raise ConnectionError
             await self._channel.wait_for_state_change(state)
-
-    def _unavailable(self, words: str) -> DestinationUnavailable:
-        return DestinationUnavailable(f"{self._host}: {words}")
 
 
 def _secure_channel(host: str, **arguments: Any) -> Any:  # noqa: ANN401 - the library's

@@ -5,32 +5,30 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from pgoutbox.brokers.answers import Answers, prepared
+from pgoutbox.brokers.pubsub.answers import NOT_VALID, NotValid
+from pgoutbox.brokers.pubsub.client import Client
 from pgoutbox.brokers.query import options_of, split_hosts
 from pgoutbox.errors import (
+    DestinationUnavailable,
     InvalidDestination,
     PermanentError,
     PublishError,
     RetryableError,
 )
-from pgoutbox.wire.template import Template
+from pgoutbox.wire.template import DEFAULT_TOPIC, Template
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from pgoutbox.brokers.pubsub.client import Client
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.publisher import PublisherOptions
 
-DEFAULT_TOPIC = Template("outbox.event.{aggregate_type}")
 DEFAULT_HOST = "pubsub.googleapis.com"
 EMULATOR = "PUBSUB_EMULATOR_HOST"
-IN_TIME = 0.9
-"""The share of the publish timeout after which we give up ourselves, and still can tell which
-messages have their answer."""
 
 # What Pub/Sub takes, see https://cloud.google.com/pubsub/quotas#resource_limits.
 MAX_REQUEST_BYTES = 10_000_000
@@ -69,7 +67,7 @@ async def open_pubsub(url: str, /, *, options: PublisherOptions) -> PubSubPublis
         )
     emulator = given.get("emulator") or ("" if given else os.environ.get(EMULATOR, ""))
     host = emulator or given.get("endpoint", DEFAULT_HOST)
-    client = await _new_client(host, options, secure=not emulator)
+    client = Client(host, secure=not emulator)
     return PubSubPublisher(f"projects/{parts.netloc}/topics/", topic, client, options)
 
 
@@ -85,7 +83,7 @@ def _topic_of(path: str, options: PublisherOptions) -> Template:
             topic = Template(path)
         except ValueError as error:
             raise InvalidDestination(options.destination, f"the topic {error}") from None
-    if topic.fixed and _TOPIC.fullmatch(topic.text) is None:
+    if _TOPIC.fullmatch(topic.filled("xxx")) is None:
         raise InvalidDestination(
             options.destination,
             "the topic is not one that Pub/Sub can have: 3 to 255 letters, digits and -._~+%, "
@@ -94,28 +92,10 @@ def _topic_of(path: str, options: PublisherOptions) -> Template:
     return topic
 
 
-async def _new_client(host: str, options: PublisherOptions, *, secure: bool) -> Client:
-    if find_spec("google") is None or find_spec("google.pubsub_v1") is None:
-        raise InvalidDestination(
-            options.destination,
-            "pubsub:// needs the package google-cloud-pubsub, which is not installed; "
-            "run: pip install 'pgoutbox[pubsub]'",
-        )
-    # Half a second, in which the other destinations go on.
-    await asyncio.to_thread(_import_client)
-    from pgoutbox.brokers.pubsub.client import Client  # noqa: PLC0415 - just imported
-
-    return Client(host, secure=secure)
-
-
-def _import_client() -> None:
-    import pgoutbox.brokers.pubsub.client  # noqa: F401, PLC0415 - slow, and not always needed
-
-
 class Prepared(NamedTuple):
-    """A message as it is sent, its place in the batch, and its share of a request in bytes."""
+    """A message as it is sent, its topic, and its share of a request in bytes."""
 
-    place: int
+    topic: str
     proto: Any
     size: int
 
@@ -130,36 +110,35 @@ class PubSubPublisher:
         self._topic = topic
         self._client = client
         self._encode = options.wire.encode
-        self._timeout = options.publish_timeout
+        self._connect_within = options.connect_within
+        self._answer_within = options.answer_within
 
     async def publish_batch(
         self, messages: Sequence[ClaimedMessage]
     ) -> Sequence[PublishError | None]:
         """One answer for all messages of a request, unless one of them is to blame."""
-        answers: dict[int, PublishError | None] = {}
-        topics: dict[str, list[Prepared]] = {}
-        for index, message in enumerate(messages):
-            try:
-                topic, prepared = self._prepared(index, message)
-            except PermanentError as error:
-                answers[index] = error
-            else:
-                topics.setdefault(topic, []).append(prepared)
+        answers = Answers(len(messages))
+        topics: dict[str, dict[int, Prepared]] = {}
+        for place, each in prepared(messages, self._prepared, answers).items():
+            topics.setdefault(each.topic, {})[place] = each
         try:
             if topics:
-                async with asyncio.timeout(self._timeout * IN_TIME):
-                    await self._client.connected(self._timeout / 2)
-                    await self._send_all(topics, answers)
+                async with asyncio.timeout(self._answer_within):
+                    await self._client.connected(self._connect_within)
+                    await asyncio.gather(
+                        *(self._send_to(topic, ready, answers) for topic, ready in topics.items())
+                    )
+        except DestinationUnavailable as error:
+            answers.rest(error)
         except TimeoutError:
-            for index in range(len(messages)):
-                answers.setdefault(index, RetryableError("no answer in time"))
-        return [answers[index] for index in range(len(messages))]
+            answers.rest(RetryableError("no answer in time"))
+        return answers.whole()
 
     async def close(self) -> None:
         """Close the connection."""
         await self._client.close()
 
-    def _prepared(self, index: int, message: ClaimedMessage) -> tuple[str, Prepared]:
+    def _prepared(self, message: ClaimedMessage) -> Prepared:
         topic = self._topic.render(message, escape=_escaped)
         if not self._topic.fixed and _TOPIC.fullmatch(topic) is None:
             raise PermanentError("the topic for this message is not one that Pub/Sub can have")
@@ -176,32 +155,39 @@ class PubSubPublisher:
             raise PermanentError(
                 f"the message has {size} bytes; {MAX_REQUEST_BYTES} are the most in a request"
             )
-        return self._prefix + topic, Prepared(index, proto, size)
+        return Prepared(self._prefix + topic, proto, size)
 
-    async def _send_all(
-        self, topics: dict[str, list[Prepared]], answers: dict[int, PublishError | None]
-    ) -> None:
-        await asyncio.gather(
-            *(
-                self._send(topic, part, answers)
-                for topic, prepared in topics.items()
-                for part in _requests(prepared, MAX_REQUEST_BYTES - len(topic) - FRAMING)
-            )
-        )
+    async def _send_to(self, topic: str, ready: dict[int, Prepared], answers: Answers) -> None:
+        sizes = {place: each.size for place, each in ready.items()}
+        protos = {place: each.proto for place, each in ready.items()}
+        parts = _requests(sizes, MAX_REQUEST_BYTES - len(topic) - FRAMING)
+        await asyncio.gather(*(self._send(topic, part, protos, answers) for part in parts))
+        known = answers.whole()
+        if any(known[place] is None for place in ready):
+            # What is refused beside others that are taken is refused for what it is itself.
+            for place in ready:
+                if isinstance(known[place], NotValid):
+                    answers.failed(place, PermanentError(NOT_VALID))
 
     async def _send(
-        self, topic: str, part: Sequence[Prepared], answers: dict[int, PublishError | None]
+        self, topic: str, part: Sequence[int], protos: Mapping[int, Any], answers: Answers
     ) -> None:
-        protos = [each.proto for each in part]
-        answer = await self._client.publish(topic, protos, within=self._timeout * IN_TIME)
-        if isinstance(answer, PermanentError) and len(part) > 1:
-            # One of them is not valid, and the service does not say which.
+        refusal = await self._client.publish(
+            topic, [protos[place] for place in part], within=self._answer_within
+        )
+        if isinstance(refusal, NotValid) and len(part) > 1:
+            # One of them may be to blame, and the service does not say which.
             half = len(part) // 2
             await asyncio.gather(
-                self._send(topic, part[:half], answers), self._send(topic, part[half:], answers)
+                self._send(topic, part[:half], protos, answers),
+                self._send(topic, part[half:], protos, answers),
             )
-        else:
-            answers.update((each.place, answer) for each in part)
+            return
+        for place in part:
+            if refusal is None:
+                answers.taken(place)
+            else:
+                answers.failed(place, refusal)
 
 
 def _escaped(text: str) -> str:
@@ -209,15 +195,16 @@ def _escaped(text: str) -> str:
     return quote(text, safe="", errors="replace")
 
 
-def _requests(prepared: Sequence[Prepared], most: int) -> Iterator[Sequence[Prepared]]:
-    part: list[Prepared] = []
-    size = 0
-    for each in prepared:
-        if part and (len(part) == MAX_REQUEST_MESSAGES or size + each.size > most):
+def _requests(sizes: Mapping[int, int], most: int) -> Iterator[Sequence[int]]:
+    """Which messages go together, by their sizes in bytes."""
+    part: list[int] = []
+    total = 0
+    for place, size in sizes.items():
+        if part and (len(part) == MAX_REQUEST_MESSAGES or total + size > most):
             yield part
-            part, size = [], 0
-        part.append(each)
-        size += each.size
+            part, total = [], 0
+        part.append(place)
+        total += size
     yield part
 
 
