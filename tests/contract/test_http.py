@@ -115,7 +115,11 @@ class TestHttp(PublisherContract):
     @pytest.fixture
     def open_at(self) -> OpenAt:
         options = dataclasses.replace(OPTIONS, publish_timeout=2.0)
-        return lambda address: open_http(f"http://{address}/", options=options)
+        return lambda address: open_http(f"http://{address}/taken", options=options)
+
+    @pytest.fixture
+    def server(self, receiver: tuple[Receiver, str]) -> str:
+        return receiver[1].removeprefix("http://")
 
     async def test_no_more_connections_than_the_concurrency_are_opened(
         self, publisher: HttpPublisher, receiver: tuple[Receiver, str]

@@ -24,7 +24,7 @@ from pgoutbox.wire.formats import FORMATS
 from pgoutbox.wire.template import Template
 from tests.contract.kafka_servers import refuse_passwords, server
 from tests.support.brokers.kafka import Record, create_topic, new_topic, records
-from tests.support.brokers.ladder import free_port
+from tests.support.brokers.ladder import address_in, free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -82,8 +82,12 @@ class TestKafka(PublisherContract):
         return await open_kafka(url, options=OPTIONS)
 
     @pytest.fixture
-    def open_at(self) -> OpenAt:
-        return lambda address: open_kafka(f"kafka://{address}", options=IMPATIENT)
+    def open_at(self, topic: str) -> OpenAt:
+        return lambda address: open_kafka(f"kafka://{address}/{topic}", options=IMPATIENT)
+
+    @pytest.fixture
+    def server(self, kafka_url: str) -> str:
+        return address_in(kafka_url)
 
 
 async def test_a_record_has_the_key_the_headers_and_the_time_of_the_message(

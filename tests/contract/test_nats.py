@@ -16,7 +16,7 @@ from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import SECRET, Arrivals, OpenAt, PublisherContract, make_message
 from pgoutbox.wire.cloudevents import CLOUDEVENTS_BINARY
 from pgoutbox.wire.template import Template
-from tests.support.brokers.ladder import free_port
+from tests.support.brokers.ladder import address_in, free_port
 from tests.support.brokers.nats import Place, own_nats, place
 
 if TYPE_CHECKING:
@@ -91,9 +91,13 @@ class TestNats(PublisherContract):
         return await open_nats(nats_url, options=chosen)
 
     @pytest.fixture
-    def open_at(self) -> OpenAt:
-        chosen = replace(options(), publish_timeout=2.0)
+    def open_at(self, stream: Place) -> OpenAt:
+        chosen = replace(options(stream), publish_timeout=2.0)
         return lambda address: open_nats(f"nats://{address}", options=chosen)
+
+    @pytest.fixture
+    def server(self, nats_url: str) -> str:
+        return address_in(nats_url)
 
 
 async def test_a_message_has_its_subject_and_headers(

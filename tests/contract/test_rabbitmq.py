@@ -15,7 +15,7 @@ from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import SECRET, Arrivals, OpenAt, PublisherContract, make_message
 from pgoutbox.wire.cloudevents import CLOUDEVENTS_BINARY
 from pgoutbox.wire.template import Template
-from tests.support.brokers.ladder import free_port
+from tests.support.brokers.ladder import address_in, free_port
 from tests.support.brokers.rabbitmq import Place, place
 
 if TYPE_CHECKING:
@@ -87,9 +87,14 @@ class TestRabbitmq(PublisherContract):
         return await open_rabbitmq(url, options=OPTIONS)
 
     @pytest.fixture
-    def open_at(self) -> OpenAt:
+    def open_at(self, queue: Place) -> OpenAt:
         options = replace(OPTIONS, publish_timeout=2.0)
-        return lambda address: open_rabbitmq(f"amqp://{address}/", options=options)
+        query = f"?exchange={queue.exchange}"
+        return lambda address: open_rabbitmq(f"amqp://{address}/{query}", options=options)
+
+    @pytest.fixture
+    def server(self, rabbitmq_url: str) -> str:
+        return address_in(rabbitmq_url)
 
 
 async def test_a_message_has_its_properties_headers_and_routing_key(

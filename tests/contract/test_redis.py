@@ -27,7 +27,7 @@ from pgoutbox.testing import (
     publish_one,
 )
 from pgoutbox.wire.template import Template
-from tests.support.brokers.ladder import free_port
+from tests.support.brokers.ladder import address_in, free_port
 from tests.support.brokers.redis import entries, new_topic, own_redis
 
 if TYPE_CHECKING:
@@ -92,6 +92,10 @@ class TestRedis(PublisherContract):
     def open_at(self) -> OpenAt:
         options = replace(OPTIONS, publish_timeout=2.0)
         return lambda address: open_redis(f"redis://{address}", options=options)
+
+    @pytest.fixture
+    def server(self, redis_url: str) -> str:
+        return address_in(redis_url)
 
 
 async def attempt(url: str, message: ClaimedMessage) -> PublishError | None:

@@ -27,6 +27,7 @@ from tests.support.brokers.aws import (
     unique,
     use_credentials,
 )
+from tests.support.brokers.ladder import address_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -109,10 +110,14 @@ class TestSns(PublisherContract):
         return await opened(sns_url, unique())
 
     @pytest.fixture
-    def open_at(self) -> OpenAt:
+    def open_at(self, queue: Queue) -> OpenAt:
         options = replace(OPTIONS, publish_timeout=2.0)
-        url = f"sns://{REGION}/{ACCOUNT}/t?endpoint_url=http://"
+        url = f"sns://{REGION}/{ACCOUNT}/{queue.name}?endpoint_url=http://"
         return lambda address: open_sns(url + address, options=options)
+
+    @pytest.fixture
+    def server(self, sns_url: str) -> str:
+        return address_in(sns_url)
 
 
 async def test_all_headers_arrive_at_a_queue_with_raw_delivery(

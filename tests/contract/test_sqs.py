@@ -30,6 +30,7 @@ from tests.support.brokers.aws import (
     unique,
     use_credentials,
 )
+from tests.support.brokers.ladder import address_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -110,10 +111,14 @@ class TestSqs(PublisherContract):
         return await opened(unique())
 
     @pytest.fixture
-    def open_at(self) -> OpenAt:
+    def open_at(self, queue: Queue) -> OpenAt:
         options = replace(OPTIONS, publish_timeout=2.0)
-        url = f"sqs://{REGION}/q?endpoint_url=http://"
+        url = f"sqs://{REGION}/{queue.name}?endpoint_url=http://"
         return lambda address: open_sqs(url + address, options=options)
+
+    @pytest.fixture
+    def server(self, sqs_url: str) -> str:
+        return address_in(sqs_url)
 
 
 async def test_all_headers_arrive_as_they_were(opened: Open, queue: Queue) -> None:

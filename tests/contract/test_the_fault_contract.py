@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pgoutbox.brokers.noop import NoopBatchPublisher, NoopPublisher
-from pgoutbox.errors import PermanentError, RetryableError
-from pgoutbox.testing import PublisherContract, faults, make_message
+from pgoutbox.errors import DestinationUnavailable, PermanentError, RetryableError
+from pgoutbox.testing import PublisherContract, calling, faults, make_message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -57,7 +57,7 @@ def opens(publisher: AnyPublisher) -> OpenAt:
     return open_at
 
 
-@pytest.mark.parametrize("publisher", [NoopPublisher(), Buries(), Mute()])
+@pytest.mark.parametrize("kind", [NoopPublisher, Buries, Mute])
 @pytest.mark.parametrize(
     "test",
     [
@@ -70,10 +70,10 @@ def opens(publisher: AnyPublisher) -> OpenAt:
     ],
 )
 async def test_a_wrong_answer_about_a_server_that_misbehaves_is_found(
-    publisher: AnyPublisher, test: FaultTest
+    kind: type[NoopPublisher], test: FaultTest
 ) -> None:
     with pytest.raises(AssertionError):
-        await test(opens(publisher))
+        await test(opens(kind()))
 
 
 async def test_a_publisher_that_waits_for_its_cancellation_is_found(
@@ -106,6 +106,74 @@ async def test_a_publisher_that_succeeds_without_an_answer_is_found() -> None:
         await CONTRACT.test_a_publish_to_a_server_that_never_answers_is_cancelled_promptly(
             opens(NoopPublisher())
         )
+
+
+class AfterItsFirst(NoopPublisher):
+    """Answers the first publish, and from then on differently."""
+
+    def __init__(self, first: PublishError, then: PublishError) -> None:
+        super().__init__()
+        self.answers = [then, first]
+
+    async def publish(self, message: ClaimedMessage) -> None:  # noqa: ARG002
+        raise self.answers[0] if len(self.answers) == 1 else self.answers.pop()
+
+
+AWAY = DestinationUnavailable("nobody listens there")
+
+
+async def test_a_publisher_that_never_finds_a_server_that_comes_late_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calling, "PATIENCE", 0.2)
+    with pytest.raises(pytest.fail.Exception, match=r"the last answer: .*nobody listens"):
+        await CONTRACT.test_a_server_that_comes_late_is_found(
+            opens(AfterItsFirst(AWAY, AWAY)), "127.0.0.1:1"
+        )
+
+
+async def test_a_publisher_that_buries_a_message_once_its_server_is_away_is_found() -> None:
+    publisher = AfterItsFirst(AWAY, PermanentError("it was away"))
+    with pytest.raises(AssertionError, match="it was away"):
+        await CONTRACT.test_a_server_that_comes_late_is_found(opens(publisher), "127.0.0.1:1")
+
+
+@pytest.mark.parametrize("answer", [None, RetryableError("broken"), PermanentError("closed")])
+async def test_a_publisher_that_does_not_know_that_it_is_closed_is_found(
+    answer: PublishError | None,
+) -> None:
+    class Forgets(NoopPublisher):
+        closed = False
+
+        async def publish(self, message: ClaimedMessage) -> None:  # noqa: ARG002
+            if self.closed and answer is not None:
+                raise answer
+
+        async def close(self) -> None:
+            self.closed = True
+
+    with pytest.raises(AssertionError, match="after close"):
+        await CONTRACT.test_after_close_the_destination_is_unavailable(Forgets())
+    with pytest.raises(AssertionError, match="after close"):
+        await CONTRACT.test_a_publisher_that_was_closed_does_not_connect(opens(Forgets()))
+
+
+async def test_a_publisher_that_connects_after_it_was_closed_is_found() -> None:
+    class Restless(NoopPublisher):
+        address = ""
+
+        async def publish(self, message: ClaimedMessage) -> None:  # noqa: ARG002
+            _, writer = await asyncio.open_connection(*self.address.split(":"))
+            writer.close()
+            raise DestinationUnavailable("the publisher is closed")
+
+    async def open_at(address: str) -> AnyPublisher:
+        publisher = Restless()
+        publisher.address = address
+        return publisher
+
+    with pytest.raises(AssertionError, match="connected after it was closed"):
+        await CONTRACT.test_a_publisher_that_was_closed_does_not_connect(open_at)
 
 
 @pytest.mark.parametrize("publisher", [NoopPublisher(), TakesOthersWithIt()])

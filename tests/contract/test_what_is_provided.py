@@ -11,7 +11,16 @@ import pytest
 from pgoutbox.testing import PublisherContract
 
 OPTIONAL = frozenset(
-    {"another", "arrivals", "missing", "open_at", "too_large", "unauthorized", "unreachable"}
+    {
+        "another",
+        "arrivals",
+        "missing",
+        "open_at",
+        "server",
+        "too_large",
+        "unauthorized",
+        "unreachable",
+    }
 )
 NO_SERVER = "it talks to no server"
 NO_LIMIT = "it takes messages of any size"
@@ -19,12 +28,14 @@ ABSENT = {
     "jsonl": {
         "missing": "the file is created",
         "open_at": NO_SERVER,
+        "server": NO_SERVER,
         "too_large": NO_LIMIT,
         "unauthorized": "a file that may not be written to is refused at start",
     },
     "stdout": {
         "missing": NO_SERVER,
         "open_at": NO_SERVER,
+        "server": NO_SERVER,
         "too_large": NO_LIMIT,
         "unauthorized": NO_SERVER,
     },
@@ -32,6 +43,7 @@ ABSENT = {
         "arrivals": "nothing arrives anywhere",
         "missing": NO_SERVER,
         "open_at": NO_SERVER,
+        "server": NO_SERVER,
         "too_large": NO_LIMIT,
         "unauthorized": NO_SERVER,
         "unreachable": NO_SERVER,

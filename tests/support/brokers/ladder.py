@@ -15,6 +15,7 @@ import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Address",
     "Server",
+    "address_in",
     "free_port",
     "from_environment",
     "in_docker",
@@ -73,6 +75,11 @@ def split_address(text: str) -> Address:
     """``127.0.0.1:9092`` as host and port."""
     host, _, port = text.rpartition(":")
     return Address(host, int(port))
+
+
+def address_in(url: str) -> str:
+    """``host:port`` of the server that a URL leads to."""
+    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 def program(name: str) -> str | None:

@@ -11,6 +11,7 @@ from base64 import b64encode
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pgoutbox.errors import DestinationUnavailable
 from pgoutbox.wire.json_text import json_text
 
 if TYPE_CHECKING:
@@ -84,21 +85,26 @@ class LineWriter:
         )
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
+        self._closed = False
         self._thread = threading.Thread(target=self._run, name="pgoutbox-lines", daemon=True)
         self._thread.start()
 
     async def write(self, data: bytes) -> None:
         """Return once ``data`` is written; raises the `OSError` that prevented it.
 
+        Raises `DestinationUnavailable` after `close`.
         Cancelled, it stops waiting. What the thread has begun cannot be taken back, and what
         it has not begun is dropped.
         """
+        if self._closed:
+            raise DestinationUnavailable("the publisher is closed")
         done = self._loop.create_future()
         self._jobs.put((data, done))
         await done
 
     async def close(self, patience: float = 1.0) -> bool:
         """Let the thread end. False where it still hangs in a write after ``patience`` seconds."""
+        self._closed = True
         self._jobs.put(None)
         try:
             async with asyncio.timeout(patience):

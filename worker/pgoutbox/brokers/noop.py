@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from pgoutbox.brokers.query import milliseconds, nothing_else, options_of, switch
+from pgoutbox.errors import DestinationUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,34 +28,36 @@ async def open_noop(
     return NoopPublisher(delay)
 
 
-class NoopPublisher:
-    """Takes one message, after ``delay`` seconds."""
-
+class _Noop:
     def __init__(self, delay: float = 0.0) -> None:
         self._delay = delay
+        self._closed = False
 
-    async def publish(self, message: ClaimedMessage) -> None:  # noqa: ARG002
-        """Take it."""
+    async def _take(self) -> None:
+        if self._closed:
+            raise DestinationUnavailable("the publisher is closed")
         if self._delay:
             await asyncio.sleep(self._delay)
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Take nothing any more."""
+        self._closed = True
 
 
-class NoopBatchPublisher:
+class NoopPublisher(_Noop):
+    """Takes one message, after ``delay`` seconds."""
+
+    async def publish(self, message: ClaimedMessage) -> None:  # noqa: ARG002
+        """Take it."""
+        await self._take()
+
+
+class NoopBatchPublisher(_Noop):
     """Takes a batch of messages, after ``delay`` seconds for all of them."""
-
-    def __init__(self, delay: float = 0.0) -> None:
-        self._delay = delay
 
     async def publish_batch(
         self, messages: Sequence[ClaimedMessage]
     ) -> Sequence[PublishError | None]:
         """Take them all."""
-        if self._delay:
-            await asyncio.sleep(self._delay)
+        await self._take()
         return [None] * len(messages)
-
-    async def close(self) -> None:
-        """Nothing to release."""

@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Sequence  # noqa: TC003 - as below
 from typing import TypeAlias
 
+import pytest
+
 from pgoutbox.errors import (
     Defer,
     DestinationUnavailable,
@@ -55,14 +57,40 @@ async def publish_all(
 
 
 async def worth_a_retry(publisher: AnyPublisher, *, within: float = PATIENCE) -> str:
-    """Publish one message, in vain; the words of an error that buries nothing."""
-    publishing = asyncio.ensure_future(publish_one(publisher, make_message()))
+    """Publish one message, in vain, and close; the words of an error that buries nothing."""
+    publishing = asyncio.ensure_future(publish_in_vain(publisher))
     await asyncio.wait([publishing], timeout=within)
     in_time = publishing.done()
-    answer = await publishing
-    async with asyncio.timeout(PATIENCE):
-        await publisher.close()
-    assert isinstance(answer, RetryableError | DestinationUnavailable), repr(answer)
+    try:
+        words = await publishing
+    finally:
+        async with asyncio.timeout(PATIENCE):
+            await publisher.close()
     assert in_time, f"the publish did not end by itself within {within:g} seconds"
+    return words
+
+
+async def publish_in_vain(publisher: AnyPublisher) -> str:
+    """As `worth_a_retry`; the publisher stays open."""
+    answer = await publish_one(publisher, make_message())
+    assert isinstance(answer, RetryableError | DestinationUnavailable), repr(answer)
     assert str(answer), "an error without words helps nobody"
     return str(answer)
+
+
+async def publish_until_taken(publisher: AnyPublisher) -> None:
+    """Publish one message after the other, until the destination takes one."""
+    answer: PublishError | None = None
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while (answer := await publish_one(publisher, make_message())) is not None:
+                assert isinstance(answer, RetryableError | DestinationUnavailable), repr(answer)
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        pytest.fail(f"nothing was taken within {PATIENCE:g} seconds; the last answer: {answer!r}")
+
+
+async def publish_after_close(publisher: AnyPublisher) -> None:
+    """Publish one message with a publisher that was closed: nothing was sent."""
+    answer = await publish_one(publisher, make_message())
+    assert isinstance(answer, DestinationUnavailable), f"after close: {answer!r}"

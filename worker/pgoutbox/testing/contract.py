@@ -17,6 +17,7 @@ from pgoutbox.publisher import BatchPublisher
 from pgoutbox.testing.calling import (
     PATIENCE,
     AnyPublisher,
+    publish_after_close,
     publish_all,
     publish_one,
     worth_a_retry,
@@ -153,6 +154,16 @@ class PublisherContract(FaultContract):
         assert await publish_one(publisher, make_message()) is None
         async with asyncio.timeout(PATIENCE):
             await publisher.close()
+            await publisher.close()
+
+    async def test_after_close_the_destination_is_unavailable(
+        self, publisher: AnyPublisher
+    ) -> None:
+        """A publish may be late; its message is safe only if it is said that nothing was sent."""
+        assert await publish_one(publisher, make_message()) is None
+        async with asyncio.timeout(PATIENCE):
+            await publisher.close()
+            await publish_after_close(publisher)
             await publisher.close()
 
     async def test_a_publisher_goes_on_while_another_of_its_kind_is_closed(

@@ -11,7 +11,15 @@ from typing import TypeAlias
 
 import pytest
 
-from pgoutbox.testing.calling import PATIENCE, AnyPublisher, publish_one, worth_a_retry
+from pgoutbox.testing.calling import (
+    PATIENCE,
+    AnyPublisher,
+    publish_after_close,
+    publish_in_vain,
+    publish_one,
+    publish_until_taken,
+    worth_a_retry,
+)
 from pgoutbox.testing.messages import make_message
 
 OpenAt: TypeAlias = Callable[[str], Awaitable[AnyPublisher]]
@@ -34,6 +42,11 @@ class FaultContract:
     @pytest.fixture
     def open_at(self) -> OpenAt | None:
         """Opens a publisher for ``127.0.0.1:port``, with a publish timeout of `TIMEOUT` seconds."""
+        return None
+
+    @pytest.fixture
+    def server(self) -> str | None:
+        """``host:port`` of a server that takes what a publisher of ``open_at`` sends there."""
         return None
 
     async def test_a_server_that_hangs_up_is_answered_with_an_error_worth_a_retry(
@@ -74,15 +87,39 @@ class FaultContract:
                 await publisher.close()
 
     async def test_a_server_that_comes_late_is_found(
-        self, open_at: OpenAt | None, publisher: AnyPublisher
+        self, open_at: OpenAt | None, server: str | None
     ) -> None:
         """A publisher whose destination was away once is not broken by that."""
+        if server is None:
+            pytest.skip("no address of a server that works was provided")
         async with _server(_hang_up) as address:
-            lost = await _opened(open_at, address)
-            await publish_one(lost, make_message())
+            publisher = await _opened(open_at, address)
+            await publish_in_vain(publisher)
         # Nobody listens there any more.
-        await worth_a_retry(lost)
-        assert await publish_one(publisher, make_message()) is None
+        await publish_in_vain(publisher)
+        async with _server(_forward(server), address):
+            await publish_until_taken(publisher)
+            async with asyncio.timeout(PATIENCE):
+                await publisher.close()
+
+    async def test_a_publisher_that_was_closed_does_not_connect(
+        self, open_at: OpenAt | None
+    ) -> None:
+        """Nobody would ever close what it opens then."""
+        callers: list[str] = []
+
+        async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            callers.append(writer.get_extra_info("peername"))
+            await _say_nothing(reader, writer)
+
+        async with _server(note) as address:
+            publisher = await _opened(open_at, address)
+            async with asyncio.timeout(PATIENCE):
+                await publisher.close()
+                before = await _callers_until_now(address, callers)
+                await publish_after_close(publisher)
+                after = await _callers_until_now(address, callers)
+            assert after == before + 1, "it connected after it was closed"
 
 
 async def _opened(open_at: OpenAt | None, address: str) -> AnyPublisher:
@@ -92,12 +129,27 @@ async def _opened(open_at: OpenAt | None, address: str) -> AnyPublisher:
         return await open_at(address)
 
 
+async def _callers_until_now(address: str, callers: list[str]) -> int:
+    """How many have connected: a caller of our own is the last of them."""
+    _, writer = await asyncio.open_connection(*_split(address))
+    ours = writer.get_extra_info("sockname")
+    while ours not in callers:  # noqa: ASYNC110 - it is next in line
+        await asyncio.sleep(0)
+    writer.close()
+    return len(callers)
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
 Behave: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def _server(behave: Behave) -> AsyncIterator[str]:
-    """Listens on loopback while the context lasts, and does with each connection as told."""
+async def _server(behave: Behave, address: str = "127.0.0.1:0") -> AsyncIterator[str]:
+    """Listens while the context lasts, and does with each connection as told."""
     writers: list[asyncio.StreamWriter] = []
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -107,7 +159,7 @@ async def _server(behave: Behave) -> AsyncIterator[str]:
         except (ConnectionError, asyncio.CancelledError):
             return
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    server = await asyncio.start_server(connected, *_split(address))
     host, port = server.sockets[0].getsockname()
     try:
         yield f"{host}:{port}"
@@ -136,3 +188,21 @@ def _babble(words: bytes) -> Behave:
 async def _say_nothing(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
     while await reader.read(65536):
         pass
+
+
+def _forward(target: str) -> Behave:
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, requests = await asyncio.open_connection(*_split(target))
+        try:
+            await asyncio.gather(_pass_on(reader, requests), _pass_on(answers, writer))
+        finally:
+            requests.transport.abort()
+
+    return forward
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
