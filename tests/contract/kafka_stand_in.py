@@ -26,8 +26,9 @@ class Reported:
 class StandIn:
     """Answers each record as it was told to, at the next poll."""
 
-    def __init__(self, config: dict[str, Any], **_: Any) -> None:
+    def __init__(self, config: dict[str, Any], *, logger: Any) -> None:
         self.config = config
+        self._logger = logger
         self.produced: list[dict[str, Any]] = []
         self.answer: KafkaError | None = None
         self.raises: Exception | None = None
@@ -36,6 +37,8 @@ class StandIn:
         """What `poll` raises, once."""
         self.sends = True
         """Requests leave, as the statistics tell."""
+        self.counts = True
+        """Statistics come, before the reports of the same poll."""
         self.silent = False
         """No report comes, unless by a purge."""
         self.answers_purges = True
@@ -50,8 +53,8 @@ class StandIn:
         self._reports.append(on_delivery)
 
     def poll(self, _: float) -> int:
-        if self.sends:
-            self._requests += 1
+        self._requests += self.sends
+        if self.counts:
             self.config["stats_cb"](f'{{"req": {{"Produce": {self._requests}}}}}')
         if self.fatal is not None:
             error, self.fatal = self.fatal, None
@@ -62,6 +65,10 @@ class StandIn:
         for report in reports:
             report(self.answer, Reported())
         return len(reports)
+
+    def log(self, *words: object) -> None:
+        """As librdkafka does from inside `poll`."""
+        self._logger.log(*words)
 
     def purge(self, **_: Any) -> None:
         self._purged = self.answers_purges

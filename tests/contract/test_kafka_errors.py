@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from pgoutbox.brokers.kafka import renewal as kafka_renewal
-from pgoutbox.brokers.kafka.errors import CLIENT_ERRORS, NO_TROUBLE, SILENCE, TOGETHER, TROUBLES
+from pgoutbox.brokers.kafka.errors import (
+    CLIENT_ERRORS,
+    HINTS,
+    NO_TROUBLE,
+    SILENCE,
+    TOGETHER,
+    TROUBLES,
+)
 from pgoutbox.brokers.kafka.publisher import open_kafka
 from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError
 from pgoutbox.publisher import PublisherOptions
@@ -18,7 +26,7 @@ from pgoutbox.testing import make_message
 from tests.contract.kafka_stand_in import StandIn, instead_of_producers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from pgoutbox.brokers.kafka.publisher import KafkaPublisher
 
@@ -47,6 +55,12 @@ async def answer_of(publisher: KafkaPublisher) -> PublishError | None:
     except PublishError as error:
         return error
     return answer
+
+
+async def until(happened: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not happened():  # noqa: ASYNC110 - nobody tells us
+            await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +135,110 @@ async def test_silence_means_that_nothing_was_sent_only_where_no_request_left(
     assert str(answer) == f"one:9092: {NO_TROUBLE}; nothing was sent"
 
 
+async def test_that_nothing_was_sent_is_said_by_a_count_that_is_younger_than_the_records_end(
+    publisher: KafkaPublisher, made: list[StandIn]
+) -> None:
+    made[0].counts = False
+    made[0].answer = KafkaError(KafkaError._MSG_TIMED_OUT, THEIR_WORDS)
+    answers = []
+    for sends in (True, False):
+        made[0].sends = False
+        task = asyncio.ensure_future(answer_of(publisher))
+        await until(lambda: publisher._client.get()._doubtful)
+        assert not task.done()
+        made[0].sends, made[0].counts = sends, True
+        answers.append(type(await task))
+        made[0].counts = False
+    assert answers == [RetryableError, DestinationUnavailable]
+
+
+async def test_a_name_that_the_message_made_is_its_own_doing_and_that_of_the_settings_is_not(
+    publisher: KafkaPublisher, made: list[StandIn]
+) -> None:
+    refusal = KafkaException(KafkaError(KafkaError.TOPIC_EXCEPTION, THEIR_WORDS))
+    made[0].raises = refusal
+    assert type(await answer_of(publisher)) is RetryableError
+    by_message = await open_kafka("kafka://one/{event_type}", options=OPTIONS)
+    made[1].raises = refusal
+    assert type(await answer_of(by_message)) is PermanentError
+    await by_message.close()
+
+
+def test_permanent_is_only_a_records_size() -> None:
+    permanent = {code for code, kind, _ in CLIENT_ERRORS if kind is PermanentError}
+    assert permanent == {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
+
+
+async def test_a_quota_is_told_as_such(publisher: KafkaPublisher, made: list[StandIn]) -> None:
+    made[0].answer = KafkaError(KafkaError.THROTTLING_QUOTA_EXCEEDED, THEIR_WORDS)
+    answer = await answer_of(publisher)
+    assert isinstance(answer, RetryableError)
+    assert answer.throttled
+
+
+async def test_a_record_that_nothing_is_said_about_is_not_taken(
+    publisher: KafkaPublisher, made: list[StandIn]
+) -> None:
+    made[0].silent = True
+    task = asyncio.ensure_future(publisher.publish_batch([make_message(), make_message()]))
+    await until(lambda: len(made[0].produced) == 2)
+    publisher._client.get()._open.copy().pop().end()
+    assert [type(answer) for answer in await task] == [RetryableError] * 2
+
+
+async def test_after_close_nothing_is_opened(
+    publisher: KafkaPublisher, made: list[StandIn]
+) -> None:
+    made[0].raises = KafkaException(FENCED)
+    assert type(await answer_of(publisher)) is RetryableError
+    await publisher.close()
+    answer = await answer_of(publisher)
+    assert type(answer) is DestinationUnavailable
+    assert "the publisher is closed" in str(answer)
+    assert len(made) == 1
+
+
+async def test_an_error_of_our_own_is_retried_and_logged(
+    publisher: KafkaPublisher, made: list[StandIn], caplog: pytest.LogCaptureFixture
+) -> None:
+    made[0].raises = TypeError("hunter2")
+    answer = await answer_of(publisher)
+    assert type(answer) is RetryableError
+    assert "hunter2" not in str(answer)
+    assert "unexpected TypeError" in caplog.text
+
+
+def connection_refused(client: StandIn) -> None:
+    words = "[thrd:one:9092/1]: one:9092/1: Connect to ipv4#10.0.0.1:9092 failed (after 3ms)"
+    client.log(logging.ERROR, "%s [%s] %s", "FAIL", "pgoutbox#producer-1", words)
+
+
+async def test_what_an_answer_tells_is_not_logged_as_well_but_what_nobody_asked_for_is(
+    publisher: KafkaPublisher, made: list[StandIn], caplog: pytest.LogCaptureFixture
+) -> None:
+    made[0].silent = True
+    task = asyncio.ensure_future(answer_of(publisher))
+    await asyncio.sleep(0)
+    connection_refused(made[0])
+    assert not caplog.records
+    made[0].silent = False
+    assert await task is None
+    connection_refused(made[0])
+    connection_refused(made[0])
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+@pytest.mark.parametrize("sign", HINTS)
+async def test_the_clients_words_are_searched_for_the_cause(
+    publisher: KafkaPublisher, made: list[StandIn], sign: str
+) -> None:
+    made[0].sends = False
+    made[0].answer = KafkaError(KafkaError._MSG_TIMED_OUT)
+    made[0].config["error_cb"](KafkaError(KafkaError._TRANSPORT, f"hunter2: {sign}, hunter2"))
+    answer = await answer_of(publisher)
+    assert str(answer) == f"one:9092: {HINTS[sign]}; nothing was sent"
+
+
 @pytest.mark.parametrize("code", TROUBLES)
 async def test_the_reason_for_having_no_connection_is_told_until_there_is_one(
     publisher: KafkaPublisher, made: list[StandIn], code: int
@@ -139,7 +257,7 @@ async def test_the_reason_for_having_no_connection_is_told_until_there_is_one(
 
 
 async def test_a_full_buffer_is_waited_for_a_while(made: list[StandIn]) -> None:
-    options = replace(OPTIONS, publish_timeout=0.2)
+    options = replace(OPTIONS, publish_timeout=2.0)
     publisher = await open_kafka("kafka://one/orders", options=options)
     made[0].raises = BufferError("Local: Queue full")
     answer = await answer_of(publisher)

@@ -15,18 +15,21 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from pgoutbox.brokers import answers
 from pgoutbox.brokers.kafka.errors import (
     NO_TROUBLE,
+    PRODUCE_ERRORS,
     REFUSED_TOGETHER,
     SILENCE,
     TOGETHER,
-    TROUBLES,
     RefusedTogether,
+    hint,
     is_fatal,
     translated,
+    trouble,
 )
-from pgoutbox.brokers.kafka.log import LOGGER
-from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError
+from pgoutbox.brokers.kafka.log import LOGGER, Words
+from pgoutbox.errors import DestinationUnavailable, PublishError, RetryableError
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -54,38 +57,36 @@ _PRODUCE_REQUESTS = re.compile(r'"Produce": ?(\d+)')
 class Batch:
     """The answers to some records, as their delivery reports come in."""
 
-    __slots__ = ("_client", "answers", "began", "done", "left")
+    __slots__ = ("_answers", "_client", "began", "delivered", "done", "left")
 
     def __init__(self, client: Client, size: int, loop: asyncio.AbstractEventLoop) -> None:
-        self.answers: list[PublishError | None] = [NO_WORD] * size
-        """Nothing is taken for delivered but by its own report."""
+        self._answers = answers.Answers(size, NO_WORD)
         self.began = loop.time()
         self.left = size
+        self.delivered = False
+        """Whether one of them was taken."""
         self.done: asyncio.Future[None] = loop.create_future()
         self._client = client
 
     def report(self, index: int, error: KafkaError | None, message: Message) -> None:
         """Called from inside `poll`, where nothing may be raised."""
         if error is None:
-            self.answers[index] = None
+            self.delivered = True
+            self._answers.taken(index)
+            self._count()
         else:
-            self.answers[index] = self._client.answer(error, message.topic() or "", self.began)
-        self.left -= 1
-        if not self.left:
-            self.end()
+            self._client.failed(self, index, error, message.topic() or "")
 
     def refuse(self, index: int, answer: PublishError) -> None:
-        """It was not handed over at all."""
-        self.answers[index] = answer
-        self.left -= 1
-        if not self.left:
-            self.end()
+        """It was not taken, or not even handed over."""
+        self._answers.failed(index, answer)
+        self._count()
 
     def so_far(self) -> list[PublishError | None]:
         """What is known by now; reports that come later change nothing in it."""
-        if self.done.done():
-            return list(self.answers)
-        return [LATE if answer is NO_WORD else answer for answer in self.answers]
+        if not self.done.done():
+            self._answers.rest(LATE)
+        return self._answers.whole()
 
     def end(self) -> None:
         """Wake whoever waits; what has no report keeps the answer that it began with."""
@@ -94,26 +95,37 @@ class Batch:
         if not self.done.done():
             self.done.set_result(None)
 
+    def _count(self) -> None:
+        self.left -= 1
+        if not self.left:
+            self.end()
+
 
 class Client:
     """Hands records over and counts their reports. Raises what librdkafka does not take."""
 
-    def __init__(self, config: Config, where: str, *, alone: bool = False) -> None:
+    def __init__(
+        self, config: Config, *, where: str, fixed_topic: bool, alone: bool = False
+    ) -> None:
         self.fatal: str | None = None
         """The name of the error after which nothing will be taken any more."""
         self.delivered = False
         """Whether it ever worked."""
         self._where = where
+        self._fixed_topic = fixed_topic
         self._alone = alone
         """Each request holds one record, so that an answer to it is about that record."""
         self._loop = asyncio.get_running_loop()
         self._open: set[Batch] = set()
+        self._doubtful: list[tuple[Batch, int, PublishError]] = []
+        """Records that ended without a word, until it is known whether a request left."""
         self._trouble = NO_TROUBLE
         self._requests = 0
         self._quiet_since = self._loop.time()
         self._delay = QUICK
         callbacks = {"error_cb": self._on_error, "stats_cb": self._on_statistics}
-        self._producer: Producer | None = Producer({**config, **callbacks}, logger=LOGGER)
+        words = Words(told=self._is_told, heard=self._heard)
+        self._producer: Producer | None = Producer({**config, **callbacks}, logger=words)
         self._timer = self._loop.call_later(IDLE, self._tick)
 
     def begin(self, size: int) -> Batch:
@@ -144,26 +156,28 @@ class Client:
             error = exception.args[0]
             if is_fatal(error):
                 self._die(error)
-            batch.refuse(index, translated(error, topic))
-        except ValueError:
-            # A lone surrogate has no encoding.
-            batch.refuse(index, PermanentError("the message cannot be written as a record"))
+            batch.refuse(index, translated(error, topic, fixed=self._fixed_topic))
+        except Exception as error:  # noqa: BLE001 - it is answered for, and logged
+            batch.refuse(index, answers.translated(error, PRODUCE_ERRORS, f"topic {topic!r}"))
         return True
 
-    def answer(self, error: KafkaError, topic: str, began: float) -> PublishError:
-        """What a delivery report means for a record that was handed over after ``began``."""
+    def failed(self, batch: Batch, index: int, error: KafkaError, topic: str) -> None:
+        """Answer for a record by what its delivery report says."""
         if is_fatal(error):
             self._die(error)
-        elif error.code() in SILENCE and self._quiet_since <= began:
-            return DestinationUnavailable(f"{self._where}: {self._trouble}; nothing was sent")
+        answer = translated(error, topic, fixed=self._fixed_topic)
+        if error.code() in SILENCE and self._quiet_since <= batch.began:
+            # The requests were counted last before it ended. The next count tells.
+            self._doubtful.append((batch, index, answer))
         elif error.code() in TOGETHER and not self._alone:
-            return RefusedTogether(REFUSED_TOGETHER)
-        return translated(error, topic)
+            batch.refuse(index, RefusedTogether(REFUSED_TOGETHER))
+        else:
+            batch.refuse(index, answer)
 
     def ended(self, batch: Batch) -> None:
         """No more reports are awaited for it."""
         self._open.discard(batch)
-        if None in batch.answers:
+        if batch.delivered:
             self.delivered = True
             self._trouble = NO_TROUBLE
 
@@ -220,7 +234,15 @@ class Client:
         if is_fatal(error):
             self._die(error)
         else:
-            self._trouble = TROUBLES.get(error.code(), self._trouble)
+            self._trouble = trouble(error) or self._trouble
+
+    def _heard(self, words: str) -> None:
+        """Some causes are nowhere but in the client's log."""
+        self._trouble = hint(words) or self._trouble
+
+    def _is_told(self) -> bool:
+        """Whether answers will tell why there is no connection."""
+        return bool(self._open) and not self.delivered
 
     def _on_statistics(self, text: str) -> None:
         """Note since when no request with records has left: what came later was never sent."""
@@ -230,6 +252,11 @@ class Client:
         if requests != self._requests:
             self._requests = requests
             self._quiet_since = self._loop.time()
+        words = f"{self._where}: {self._trouble}; nothing was sent"
+        doubtful, self._doubtful = self._doubtful, []
+        for batch, index, answer in doubtful:
+            unsent = self._quiet_since <= batch.began
+            batch.refuse(index, DestinationUnavailable(words) if unsent else answer)
 
     def _die(self, error: KafkaError) -> None:
         if self.fatal is None:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from confluent_kafka import KafkaError
 
 from pgoutbox.errors import (
@@ -13,11 +15,14 @@ from pgoutbox.errors import (
     RetryableError,
 )
 
+if TYPE_CHECKING:
+    from pgoutbox.brokers import answers
+
 Row = tuple[int, type[PublishError], str]
 
-# What became of one record, by its delivery report or by `produce` itself.
+# What became of one record, by its delivery report or by `produce` itself. Permanent is only what
+# nothing but the record can cause: its size.
 CLIENT_ERRORS: tuple[Row, ...] = (
-    # It will never be taken.
     (
         KafkaError.MSG_SIZE_TOO_LARGE,
         PermanentError,
@@ -28,23 +33,31 @@ CLIENT_ERRORS: tuple[Row, ...] = (
         PermanentError,
         "the record is larger than a segment of the topic",
     ),
+    # What the topic's settings, the broker or its clock may have to do with.
     (
         KafkaError.INVALID_MSG_SIZE,
-        PermanentError,
+        RetryableError,
         "the record's size is one that the broker does not take",
     ),
     (
         KafkaError.INVALID_TIMESTAMP,
-        PermanentError,
-        "the broker does not take a record of that age (message.timestamp.before.max.ms)",
+        RetryableError,
+        (
+            "the topic does not take a record of that age; raise its"
+            " message.timestamp.before.max.ms or after.max.ms, or set the database's clock"
+        ),
     ),
-    (KafkaError.INVALID_RECORD, PermanentError, "the broker takes the record for invalid"),
+    (
+        KafkaError.INVALID_RECORD,
+        RetryableError,
+        "the broker takes the record for invalid; see the topic's settings and the broker's log",
+    ),
     (
         KafkaError.TOPIC_EXCEPTION,
-        PermanentError,
+        RetryableError,
         "the topic's name is not allowed, or the topic is one of Kafka's own",
     ),
-    (KafkaError._INVALID_ARG, PermanentError, "the message cannot be written as a record"),
+    (KafkaError._INVALID_ARG, RetryableError, "the client did not take the record"),
     # Somebody has to do something, and then it works.
     (
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -101,8 +114,14 @@ CLIENT_ERRORS: tuple[Row, ...] = (
         DestinationUnavailable,
         "the client's buffer stayed full; nothing was sent",
     ),
-    (KafkaError._PURGE_QUEUE, RetryableError, "the client was closed before it was sent"),
+    # It may have been sent before, and wait for another time.
+    (KafkaError._PURGE_QUEUE, RetryableError, "the client was closed before the answer"),
     (KafkaError._PURGE_INFLIGHT, RetryableError, "the client was closed before the answer"),
+)
+# What `produce` raises that is no error of Kafka's.
+PRODUCE_ERRORS: tuple[answers.Row, ...] = (
+    (UnicodeEncodeError, PermanentError, "the message has text that is not Unicode"),
+    (Exception, RetryableError, "the client did not take the record"),
 )
 BY_CODE = {code: (kind, words) for code, kind, words in CLIENT_ERRORS}
 
@@ -126,12 +145,26 @@ TROUBLES = {
         "the broker refused the credentials; check user, password and sasl.mechanism"
     ),
     KafkaError.UNSUPPORTED_SASL_MECHANISM: ("the broker does not offer this sasl.mechanism"),
-    KafkaError._SSL: "the TLS handshake failed; check security.protocol and ssl.ca.location",
+    KafkaError._SSL: "the TLS handshake failed; check security.protocol and the ssl. properties",
     KafkaError._RESOLVE: "the host name has no address",
     KafkaError._TRANSPORT: (
         "no connection could be established; check the address and security.protocol"
     ),
     KafkaError._TIMED_OUT: "connecting took too long",
+}
+# What only the client's words tell: the first that is in them.
+HINTS = {
+    "certificate verify failed": (
+        "the broker's TLS certificate was not accepted; check ssl.ca.location and the host's name"
+    ),
+    "SSL_HANDSHAKE": (
+        "the TLS handshake was broken off; is that a port for plain text? Check the port and"
+        " security.protocol"
+    ),
+    "in state APIVERSION_QUERY": (
+        "the broker hung up at the first words; is that a port for TLS? Check the port and"
+        " security.protocol"
+    ),
 }
 REFUSED_TOGETHER = "the broker refused it together with others"
 NO_TROUBLE = "no broker was there to take it"
@@ -146,14 +179,32 @@ def is_fatal(error: KafkaError) -> bool:
     return error.fatal() or error.code() == KafkaError._FATAL
 
 
+def hint(words: str) -> str | None:
+    """What the client's words say of a cause that has no code."""
+    return next((meaning for sign, meaning in HINTS.items() if sign in words), None)
+
+
+def trouble(error: KafkaError) -> str | None:
+    """Why there is no connection, where the client says so beside the records."""
+    return hint(error.str()) or TROUBLES.get(error.code())
+
+
 def buffer_full(topic: str) -> PublishError:
     """What `produce` says by a BufferError."""
-    return translated(KafkaError(KafkaError._QUEUE_FULL), topic)
+    return translated(KafkaError(KafkaError._QUEUE_FULL), topic, fixed=True)
 
 
-def translated(error: KafkaError, topic: str) -> PublishError:
-    """What became of one record of ``topic``, without a word of the broker's."""
+def translated(error: KafkaError, topic: str, *, fixed: bool) -> PublishError:
+    """What became of one record of ``topic``, without a word of the broker's.
+
+    ``fixed``: the topic is the same for all messages, so its name is not this message's doing.
+    """
     if is_fatal(error):
         return RetryableError("the client lost its place and is made anew")
     kind, words = BY_CODE.get(error.code(), (RetryableError, ""))
-    return kind(f"topic {topic!r}: {words or f'it was not taken: {error.name()}'}")
+    text = f"topic {topic!r}: {words or f'it was not taken: {error.name()}'}"
+    if error.code() == KafkaError.TOPIC_EXCEPTION and not fixed:
+        return PermanentError(text)
+    if error.code() == KafkaError.THROTTLING_QUOTA_EXCEEDED:
+        return RetryableError(text, throttled=True)
+    return kind(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from confluent_kafka import KafkaException
 from pgoutbox.brokers.kafka.client import NO_WORD, Client
 from pgoutbox.brokers.kafka.errors import REFUSED_TOGETHER, RefusedTogether, buffer_full
 from pgoutbox.brokers.kafka.renewal import RenewedClient
-from pgoutbox.brokers.kafka.url import ALONE, ANSWERING, TOPIC_NAME, read_url, refused
+from pgoutbox.brokers.kafka.url import ALONE, TOPIC_NAME, patience_of, read_url, refused
 from pgoutbox.errors import PermanentError, PublishError
 
 if TYPE_CHECKING:
@@ -51,13 +50,13 @@ class KafkaPublisher:
     def __init__(self, target: KafkaUrl, options: PublisherOptions) -> None:
         self._target = target
         self._encode = options.wire.encode
-        self._by_kind = not re.search(r"\{(?!aggregate_type|event_type)", target.topic.text)
+        self._by_kind = {"aggregate_type", "event_type"}.issuperset(target.topic.names)
         self._topics: dict[tuple[str, str], str] = {}
         """Names that were made already, where they depend on these two only: for speed."""
-        self._timeout = options.publish_timeout * ANSWERING
-        # The client may take half of the publish timeout, and a second to notice its end.
-        self._patience = max(options.publish_timeout / 4, options.publish_timeout / 2 - 1)
-        self._client = RenewedClient(partial(Client, target.config, target.where))
+        self._answer_within = options.answer_within
+        self._patience = patience_of(options)
+        self._make_client = partial(Client, where=target.where, fixed_topic=target.topic.fixed)
+        self._client = RenewedClient(partial(self._make_client, target.config))
         self._alone: RenewedClient | None = None
         """Sends each record in a request of its own."""
 
@@ -68,7 +67,7 @@ class KafkaPublisher:
         if not messages:
             return []
         loop = asyncio.get_running_loop()
-        latest, until = loop.time() + self._patience, loop.time() + self._timeout
+        latest, until = loop.time() + self._patience, loop.time() + self._answer_within
         answers = await self._send(self._client.get(), messages, until)
         if not any(answers):
             return answers
@@ -146,9 +145,11 @@ class KafkaPublisher:
     ) -> Sequence[PublishError | None]:
         """What was refused together with others, each in a request of its own."""
         try:
+            # Not after the end of everything.
+            self._client.get()
             if self._alone is None:
                 config = self._target.config | ALONE
-                self._alone = RenewedClient(partial(Client, config, self._target.where, alone=True))
+                self._alone = RenewedClient(partial(self._make_client, config, alone=True))
             return await self._send(self._alone.get(), messages, until)
         except (KafkaException, PublishError):
             return [RefusedTogether(REFUSED_TOGETHER)] * len(messages)

@@ -29,9 +29,12 @@ class RenewedClient:
         self._not_before: float | None = None
         """When the next one may be made, once the present one is known to have ended."""
         self._retiring: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     def get(self) -> Client:
         """One that works as far as is known. Raises `DestinationUnavailable`."""
+        if self._closed:
+            raise DestinationUnavailable("the publisher is closed")
         if self._client.fatal is None:
             return self._client
         now = asyncio.get_running_loop().time()
@@ -46,7 +49,8 @@ class RenewedClient:
         return self._client
 
     async def close(self) -> None:
-        """Close the present one, and wait for those before it."""
+        """Close the present one, and wait for those before it. No other is made from now on."""
+        self._closed = True
         await asyncio.gather(self._client.close(), *self._retiring)
 
     def _renew(self, now: float) -> None:

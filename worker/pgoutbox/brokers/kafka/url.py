@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 from pgoutbox.brokers.query import hosts_of, split_hosts
 from pgoutbox.errors import InvalidDestination
-from pgoutbox.wire.template import Template
+from pgoutbox.wire.template import DEFAULT_TOPIC, Template
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -17,17 +18,17 @@ if TYPE_CHECKING:
 
 Config: TypeAlias = dict[str, str | int | bool]
 
+PROPERTY = re.compile(r"[a-z][a-z0-9._]*")
 TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 """What Kafka takes for the name of a topic."""
 PORT = 9092
-DEFAULT_TOPIC = "outbox.event.{aggregate_type}"
-ANSWERING = 0.9
-"""The part of the publish timeout after which what has no answer is answered for. Were we cancelled
-instead, at the whole of it, what is known of the other records of the batch would be lost."""
-LOOKING = 1000
-"""Milliseconds between two looks of librdkafka's for records whose time is over."""
-SHORTEST_DELIVERY = 100
-"""Milliseconds."""
+LOOKING = 1.0
+"""Seconds between two looks of librdkafka's for records whose time is over."""
+READING = 0.05
+"""Seconds that a report may wait for us to read it."""
+SHORTEST_TIMEOUT = 2.0
+"""Seconds of publish timeout. That leaves half a second for a record to be sent and answered; then
+comes a look at what is late, and after it a count of the requests that have left."""
 ALONE: Config = {"batch.num.messages": 1, "linger.ms": 0}
 """What makes a producer send each record in a request of its own."""
 
@@ -87,7 +88,7 @@ def read_url(url: str, options: PublisherOptions) -> KafkaUrl:
     login, at, hosts = parts.netloc.rpartition("@")
     brokers = hosts_of(hosts, options.destination, default=PORT)
     given = _properties(parts.query, options.destination)
-    config = _defaults(options.publish_timeout) | given
+    config = _defaults(options) | given
     if at:
         config |= _credentials(login, given, options.destination)
     config["bootstrap.servers"] = ",".join(brokers)
@@ -96,23 +97,36 @@ def read_url(url: str, options: PublisherOptions) -> KafkaUrl:
     return KafkaUrl(where, topic, config, tuple(given))
 
 
-def _defaults(publish_timeout: float) -> Config:
-    """What we choose. librdkafka looks once a second for records whose time is over.
+def patience_of(options: PublisherOptions) -> float:
+    """Seconds after which a record that has no answer is given up, so that none is sent later.
 
-    So half of the publish timeout leaves time for its answer, and no record is sent after the
-    worker has given it up. Of a short timeout it is less than half, but not less than a quarter.
+    Half of the publish timeout; of a short one less, so that what became of it is known in time.
     """
-    whole = int(publish_timeout * 1000)
-    in_time = int(whole * ANSWERING) - LOOKING
-    delivery = max(SHORTEST_DELIVERY, whole // 4, min(whole // 2, in_time))
+    rest = options.answer_within - LOOKING - _counting(options) - READING
+    return min(options.publish_timeout / 2, rest)
+
+
+def _counting(options: PublisherOptions) -> float:
+    """Seconds between two counts of the requests that have left."""
+    return min(max(options.publish_timeout / 10, 0.25), 1.0)
+
+
+def _defaults(options: PublisherOptions) -> Config:
+    if options.publish_timeout < SHORTEST_TIMEOUT:
+        raise InvalidDestination(
+            options.destination,
+            f"kafka:// needs a publish_timeout of {SHORTEST_TIMEOUT:g} seconds or more: in less"
+            " time it cannot tell what became of a message",
+        )
+    delivery = int(patience_of(options) * 1000)
     return {
         "client.id": "pgoutbox",
-        # Warnings; connections that were idle are closed and opened without a word.
-        "log_level": 4,
+        # Notices: what some say is the only hint at a port for TLS.
+        "log_level": 6,
         "acks": "all",
         "enable.idempotence": True,
         "delivery.timeout.ms": delivery,
-        "topic.metadata.propagation.max.ms": max(SHORTEST_DELIVERY, delivery // 2),
+        "topic.metadata.propagation.max.ms": delivery // 2,
         # So that a broker that accepts and says nothing is known to be away before that.
         "socket.connection.setup.timeout.ms": max(1000, delivery // 2),
         "socket.keepalive.enable": True,
@@ -123,13 +137,18 @@ def _defaults(publish_timeout: float) -> Config:
         # As Java's clients do, so that a key is in the same partition whoever wrote it.
         "partitioner": "murmur2_random",
         # How often it is noted whether requests leave.
-        "statistics.interval.ms": 1000,
+        "statistics.interval.ms": int(_counting(options) * 1000),
     }
 
 
 def _properties(query: str, destination: str) -> Config:
     found: Config = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
+        if PROPERTY.fullmatch(name) is None:
+            # It may be anything, a secret included.
+            raise InvalidDestination(
+                destination, "the URL's query holds what is spelled like no property of librdkafka"
+            )
         if name in found:
             raise InvalidDestination(destination, f"the property {name!r} is given twice")
         refusal = REFUSED.get(name)
@@ -139,8 +158,24 @@ def _properties(query: str, destination: str) -> Config:
             refusal = "must not be random, or the order of a key would be lost"
         if refusal is not None:
             raise InvalidDestination(destination, f"the property {name!r} {refusal}")
+        if name.endswith((".location", ".keytab")):
+            _check_file(name, value, destination)
         found[name] = value
     return found
+
+
+def _check_file(name: str, value: str, destination: str) -> None:
+    # librdkafka's own words of it would be OpenSSL's, and on standard error.
+    path = Path(value)
+    if value == "probe" or path.is_dir():
+        return
+    try:
+        path.open("rb").close()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it has no such name"
+        raise InvalidDestination(
+            destination, f"the file that {name!r} names cannot be read: {why}"
+        ) from None
 
 
 def _credentials(text: str, given: Config, destination: str) -> Config:
@@ -169,16 +204,15 @@ def _topic(path: str, options: PublisherOptions) -> Template:
             options.destination, "the URL holds a topic, and the settings another; keep one"
         )
     try:
-        topic = options.topic or Template(path or DEFAULT_TOPIC)
+        topic = options.topic or (Template(path) if path else DEFAULT_TOPIC)
     except ValueError as error:
         raise InvalidDestination(options.destination, f"the URL's topic {error}") from None
     # What the message fills in may be fine or not; a name without it has to be fine itself.
-    name = re.sub(r"\{[^{}]*\}", "x", topic.text)
-    if TOPIC_NAME.fullmatch(name) is None:
+    if TOPIC_NAME.fullmatch(topic.filled("x")) is None:
         raise InvalidDestination(
             options.destination,
-            f"the topic {topic.text!r} is no name that Kafka takes: ASCII letters, digits, dots,"
-            " underscores and hyphens, at most 249",
+            "the topic is no name that Kafka takes: ASCII letters, digits, dots, underscores and"
+            " hyphens, at most 249",
         )
     return topic
 
@@ -187,9 +221,10 @@ def refused(error: Exception, given: Collection[str], destination: str) -> Inval
     """What to say where librdkafka takes a configuration for none. Its own words hold values."""
     text = str(error)
     named = [name for name in given if name in text] or list(given)
-    what = ", ".join(map(repr, named)) or "its configuration"
+    what = ", ".join(map(repr, named)) or "our configuration"
+    if "No such configuration property" in text:
+        return InvalidDestination(destination, f"librdkafka has no property {what}")
     return InvalidDestination(
         destination,
-        f"librdkafka does not take {what}: it knows no property of that name, or does not allow"
-        " the value, alone or beside the others",
+        f"librdkafka does not take the value of {what}, alone or beside the others",
     )
