@@ -220,9 +220,13 @@ async def test_what_an_answer_tells_is_not_logged_as_well_but_what_nobody_asked_
     task = asyncio.ensure_future(answer_of(publisher))
     await asyncio.sleep(0)
     connection_refused(made[0])
+    made[0].silent, made[0].sends = False, False
+    made[0].answer = KafkaError(KafkaError._MSG_TIMED_OUT)
+    assert type(await task) is DestinationUnavailable
+    connection_refused(made[0])
     assert not caplog.records
-    made[0].silent = False
-    assert await task is None
+    made[0].answer = None
+    assert await answer_of(publisher) is None
     connection_refused(made[0])
     connection_refused(made[0])
     assert [record.levelno for record in caplog.records] == [logging.ERROR]

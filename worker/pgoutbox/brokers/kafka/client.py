@@ -48,6 +48,9 @@ PURGING = 0.5
 CLOSING = 1.0
 """Seconds that the client's threads may take to end."""
 
+SILENT = 60.0
+"""Seconds for which the log does not repeat what an answer told."""
+
 NO_WORD = RetryableError("the client was closed before the answer")
 LATE = RetryableError("no answer in time")
 
@@ -120,6 +123,8 @@ class Client:
         self._doubtful: list[tuple[Batch, int, PublishError]] = []
         """Records that ended without a word, until it is known whether a request left."""
         self._trouble = NO_TROUBLE
+        self._told_at = -SILENT
+        """When an answer told of it last."""
         self._requests = 0
         self._quiet_since = self._loop.time()
         self._delay = QUICK
@@ -241,8 +246,9 @@ class Client:
         self._trouble = hint(words) or self._trouble
 
     def _is_told(self) -> bool:
-        """Whether answers will tell why there is no connection."""
-        return bool(self._open) and not self.delivered
+        """Whether answers tell why there is no connection, or did so a moment ago."""
+        recently = self._loop.time() - self._told_at < SILENT
+        return not self.delivered and (recently or bool(self._open))
 
     def _on_statistics(self, text: str) -> None:
         """Note since when no request with records has left: what came later was never sent."""
@@ -254,6 +260,8 @@ class Client:
             self._quiet_since = self._loop.time()
         words = f"{self._where}: {self._trouble}; nothing was sent"
         doubtful, self._doubtful = self._doubtful, []
+        if doubtful:
+            self._told_at = self._loop.time()
         for batch, index, answer in doubtful:
             unsent = self._quiet_since <= batch.began
             batch.refuse(index, DestinationUnavailable(words) if unsent else answer)
