@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pgoutbox.errors import RetryableError
-from pgoutbox.events import Claimed
 from tests.support.crowds import BACKLOG, SOON, a_tick, passed_by
 from tests.support.dispatching import (
     Scripted,
-    ScriptedBatch,
     dispatching,
     eventually,
     to,
@@ -165,19 +163,3 @@ def states(conn: psycopg.Connection[Any], ids: list[int]) -> set[tuple[str, int]
     return set(
         conn.execute("SELECT status, attempts FROM outbox WHERE id = ANY (%s)", [ids]).fetchall()
     )
-
-
-async def test_a_few_lanes_with_long_backlogs_are_claimed_without_a_pause(
-    dsn: str, conn: psycopg.Connection
-) -> None:
-    fill(conn, 20_000, ordering_key="'k' || g % 50")
-    publisher = ScriptedBatch()
-    claims: list[int] = []
-    async with dispatching(
-        dsn, to(publisher, concurrency=200), max_interval=1.0, max_in_flight=200
-    ) as running:
-        await running.events.until(lambda: len(running.events.written()) >= 20_000)
-        claims = [len(event.messages) for event in running.events.of(Claimed)]
-    # In the middle of it no claim brings but one or two messages of each lane.
-    middle = claims[len(claims) // 4 : -len(claims) // 4]
-    assert sum(middle) / len(middle) > 40

@@ -283,7 +283,7 @@ class Claimer:
         now = time.monotonic()
         scans.lanes_hungry = len(runs.lanes) >= asked.lanes
         scans.lanes.missed(runs.missed)
-        run = _run_of_each(asked, runs)
+        run = run_of_each(asked, runs)
         for lane, messages in runs.lanes.items():
             scans.lanes.took(lane, messages[0].id, len(messages), run, now)
         if asked.steps:
@@ -292,7 +292,7 @@ class Claimer:
         scans.ordered_due = scans.ordered_due or (asked.fresh > 0 and bool(runs.lanes))
 
 
-def _run_of_each(asked: Asked, runs: Runs) -> int:
+def run_of_each(asked: Asked, runs: Runs) -> int:
     """How many messages a lane brought that may have more.
 
     Where there was no room for a whole run of each, they shared what there was.
