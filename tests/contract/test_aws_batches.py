@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore import exceptions as aws
 
+from pgoutbox.brokers.answers import Refused
+from pgoutbox.brokers.aws.publisher import MOST_REQUESTS
 from pgoutbox.brokers.sqs import open_sqs
 from pgoutbox.errors import (
     DestinationUnavailable,
@@ -36,7 +38,7 @@ def bodies(request: dict[str, Any]) -> list[str]:
 
 
 def taken(request: dict[str, Any]) -> dict[str, Any]:
-    return {"Successful": [{"Id": entry["Id"]} for entry in request["Entries"]]}
+    return {"Successful": [{"Id": each["Id"], "MessageId": "m"} for each in request["Entries"]]}
 
 
 def numbered(count: int, **fields: Any) -> list[ClaimedMessage]:
@@ -125,11 +127,12 @@ async def test_an_answer_for_nobody_is_logged_and_none_at_all_is_retried(
     async def answer(operation: str, _: object) -> object:
         if operation == "get_queue_url":
             return {"QueueUrl": "u"}
-        return {"Successful": [{"Id": "0"}, {"Id": "7"}], "Failed": [{"Id": "x"}, {}]}
+        successful = [{"Id": "0", "MessageId": "m"}, {"Id": "7", "MessageId": "m"}, {"Id": "2"}]
+        return {"Successful": successful, "Failed": [{"Id": "x"}, {}]}
 
     with standing_in(answer), caplog.at_level(logging.WARNING, "pgoutbox"):
-        answers = await (await opened()).publish_batch(numbered(2))
-    assert kinds(answers) == [None, RetryableError]
+        answers = await (await opened()).publish_batch(numbered(3))
+    assert kinds(answers) == [None, RetryableError, RetryableError]
     assert str(answers[1]).endswith("the answer says nothing about this message")
     assert "ignored 3 answers for messages that were not sent" in caplog.text
 
@@ -149,6 +152,41 @@ async def test_a_request_that_is_refused_as_a_whole_is_repeated_message_by_messa
         answers = await (await opened()).publish_batch(numbered(4))
     assert kinds(answers) == [None, None, PermanentError, None]
     assert requests == [["0", "1", "2", "3"], ["0"], ["1"], ["2"], ["3"]]
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [{}, None, "", {"Successful": [{}]}, {"Successful": [None]}, {"Failed": None}, {"Failed": 1}],
+)
+async def test_an_answer_that_is_none_delivers_nothing(rubbish: object) -> None:
+    async def answer(operation: str, _: object) -> object:
+        return {"QueueUrl": "u"} if operation == "get_queue_url" else rubbish
+
+    with standing_in(answer):
+        answers = await (await opened()).publish_batch(numbered(2))
+    assert kinds(answers) == [RetryableError] * 2
+
+
+async def refusing(bad: str, words: str = "") -> list[type[PublishError] | None]:
+    """What becomes of four messages, where requests with those in ``bad`` are refused."""
+
+    async def answer(operation: str, request: dict[str, Any]) -> object:
+        if operation == "get_queue_url":
+            return {"QueueUrl": "u"}
+        if any(body in bad for body in bodies(request)):
+            error = {"Code": "InvalidParameterValue", "Message": words}
+            raise aws.ClientError({"Error": error}, "Send")
+        return taken(request)
+
+    with standing_in(answer):
+        return kinds(await (await opened()).publish_batch(numbered(4)))
+
+
+async def test_only_what_is_refused_beside_others_that_are_taken_is_dead() -> None:
+    assert await refusing("2") == [None, None, PermanentError, None]
+    # Here it may be the queue's doing.
+    assert await refusing("0123") == [Refused] * 4
+    assert await refusing("0123", "Message must be shorter than 9 bytes.") == [PermanentError] * 4
 
 
 async def test_no_request_has_more_than_ten_messages_or_more_bytes_than_allowed() -> None:
@@ -175,8 +213,8 @@ async def test_no_request_has_more_than_ten_messages_or_more_bytes_than_allowed(
     assert sum(requests) == len(batch)
 
 
-@pytest.mark.parametrize(("concurrency", "most"), [(3, 3), (500, 50)])
-async def test_no_more_requests_run_at_once_than_the_concurrency_and_fifty(
+@pytest.mark.parametrize(("concurrency", "most"), [(3, 3), (200, MOST_REQUESTS)])
+async def test_no_more_requests_run_at_once_than_the_concurrency_and_ten(
     concurrency: int, most: int
 ) -> None:
     running = 0
@@ -200,22 +238,36 @@ async def test_no_more_requests_run_at_once_than_the_concurrency_and_fifty(
     assert seen == most
 
 
-async def test_what_was_not_answered_in_time_is_retried_and_what_was_not_sent_is_refunded() -> None:
-    silence = asyncio.Event()
+async def hanging(at: str) -> list[PublishError | None]:
+    """What becomes of 25 messages, one request at a time, where that with ``at`` hangs."""
 
     async def answer(operation: str, request: dict[str, Any]) -> object:
         if operation == "get_queue_url":
             return {"QueueUrl": "u"}
-        if "10" in bodies(request):
-            await silence.wait()
+        if at in bodies(request):
+            await asyncio.Event().wait()
         return taken(request)
 
     with standing_in(answer):
         publisher = await opened(IMPATIENT)
         async with asyncio.timeout(IMPATIENT.publish_timeout):
-            answers = await publisher.publish_batch(numbered(25))
-    assert kinds(answers) == [None] * 10 + [RetryableError] * 10 + [DestinationUnavailable] * 5
-    assert str(answers[10]) == "queue q in eu-west-1: no answer in time"
+            return list(await publisher.publish_batch(numbered(25)))
+
+
+async def test_what_was_not_answered_in_time_is_retried_and_what_was_not_sent_is_refunded() -> None:
+    answers = await hanging("0")
+    assert kinds(answers) == [RetryableError] * 10 + [DestinationUnavailable] * 15
+    assert str(answers[0]) == "queue q in eu-west-1: no answer in time"
+
+
+async def test_an_endpoint_that_answers_but_not_in_time_for_all_is_sent_less_and_is_not_down() -> (
+    None
+):
+    answers = await hanging("10")
+    assert kinds(answers) == [None] * 10 + [RetryableError] * 15
+    throttled = [isinstance(each, RetryableError) and each.throttled for each in answers]
+    assert throttled == [False] * 20 + [True] * 5
+    assert "slower than it is sent messages" in str(answers[-1])
 
 
 async def test_a_queue_that_is_not_found_in_half_of_the_time_makes_it_unavailable() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import aiohttp
@@ -14,7 +14,8 @@ from aiohttp.client_reqrep import ConnectionKey
 from botocore import exceptions as aws
 from botocore.parsers import ResponseParserError
 
-from pgoutbox.brokers.aws.errors import CLIENT_ERRORS, CODES, plain_code
+from pgoutbox.brokers.answers import Refused
+from pgoutbox.brokers.aws.errors import CLIENT_ERRORS, CODES, Closed, plain_code
 from pgoutbox.brokers.sns import open_sns
 from pgoutbox.brokers.sqs import open_sqs
 from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError
@@ -22,7 +23,11 @@ from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message, publish_one
 from tests.support.brokers.aws import standing_in
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 OPTIONS = PublisherOptions(destination="queues", publish_timeout=6.0)
+REFUSED_CODES = next(codes for codes, _, text in CODES if "may be too large" in text)
 URL = "hunter2://host.example"
 KEY = ConnectionKey("host.example", 80, False, True, None, None, None)  # noqa: FBT003
 REFUSED = aiohttp.ClientConnectorError(KEY, ConnectionRefusedError(111, "hunter2"))
@@ -30,6 +35,7 @@ RESET = aiohttp.ClientOSError(104, "hunter2")
 URL_FOUND = {"QueueUrl": "http://127.0.0.1:1/q"}
 
 EXAMPLES: list[tuple[Exception, type[PublishError]]] = [
+    (Closed(), DestinationUnavailable),
     (aws.NoCredentialsError(), DestinationUnavailable),
     (aws.PartialCredentialsError(provider="env", cred_var="hunter2"), DestinationUnavailable),
     (aws.CredentialRetrievalError(provider="p", error_msg="hunter2"), DestinationUnavailable),
@@ -61,7 +67,7 @@ EXAMPLES: list[tuple[Exception, type[PublishError]]] = [
         RetryableError,
     ),
     (ResponseParserError("hunter2"), RetryableError),
-    (aws.ParamValidationError(report="hunter2"), PermanentError),
+    (aws.ParamValidationError(report="hunter2"), Refused),
     (aws.BotoCoreError(), RetryableError),
     (TimeoutError("hunter2"), RetryableError),
     (ConnectionResetError(104, "hunter2"), RetryableError),
@@ -69,9 +75,9 @@ EXAMPLES: list[tuple[Exception, type[PublishError]]] = [
 ]
 
 
-def answered(code: str, status: int = 400) -> aws.ClientError:
+def answered(code: str, status: int = 400, words: str = "") -> aws.ClientError:
     response = {
-        "Error": {"Code": code, "Message": "hunter2"},
+        "Error": {"Code": code, "Message": f"hunter2 {words}"},
         "ResponseMetadata": {"HTTPStatusCode": status},
     }
     return aws.ClientError(response, "SendMessageBatch")
@@ -113,13 +119,39 @@ async def test_an_error_of_the_client_becomes_one_of_the_four_without_its_words(
     ("code", "meaning", "text"),
     [(code, meaning, text) for codes, meaning, text in CODES for code in sorted(codes)],
 )
-async def test_a_code_means_the_same_for_a_request_and_for_one_message(
-    code: str, meaning: type[PublishError], text: str
+async def test_a_code_has_the_meaning_of_its_row(
+    code: str, meaning: Callable[[str], PublishError], text: str
 ) -> None:
     failed = {"Id": "0", "Code": code, "SenderFault": True, "Message": "hunter2"}
-    for problem in (await attempt(answered(code)), await attempt({"Failed": [failed]})):
-        assert type(problem) is meaning
-        assert str(problem) == f"queue q in eu-west-1: {text}"
+    expected = meaning(f"queue q in eu-west-1: {text}")
+    throttled = text == "too many requests"
+    of_one = await attempt({"Failed": [failed]})
+    assert (type(of_one), str(of_one)) == (type(expected), str(expected))
+    assert getattr(of_one, "throttled", False) is throttled
+    of_all = await attempt(answered(code))
+    if code in REFUSED_CODES:
+        # It may be the queue's doing, and then it is that of all messages.
+        assert type(of_all) is Refused
+    else:
+        assert (type(of_all), str(of_all)) == (type(expected), str(expected))
+        assert getattr(of_all, "throttled", False) is throttled
+
+
+@pytest.mark.parametrize("code", ["InvalidParameterValue", "InvalidParameter"])
+@pytest.mark.parametrize(
+    "words", ["Reason: Message must be shorter than 1024 bytes.", "Message too long"]
+)
+async def test_a_whole_request_is_refused_for_good_where_it_is_said_to_be_too_large(
+    code: str, words: str
+) -> None:
+    problem = await attempt(answered(code, words=words))
+    assert type(problem) is PermanentError
+    assert "hunter2" not in str(problem)
+
+
+async def test_while_the_queue_is_looked_up_no_message_is_to_blame() -> None:
+    problem = await attempt({}, find=answered("InvalidParameterValue"))
+    assert type(problem) is Refused
 
 
 @pytest.mark.parametrize(
@@ -155,16 +187,14 @@ async def test_an_unknown_code_is_judged_by_the_status_and_named(
     problem = await attempt(answered("New<Error>\n", status))
     assert type(problem) is meaning
     assert "answered NewError" in str(problem)
+    assert getattr(problem, "throttled", False) is (status == 429)
 
 
-@pytest.mark.parametrize(("fault", "meaning"), [(True, PermanentError), (False, RetryableError)])
-async def test_an_unknown_code_of_one_message_is_judged_by_whose_fault_it_is(
-    fault: bool,  # noqa: FBT001
-    meaning: type[PublishError],
-) -> None:
+@pytest.mark.parametrize("fault", [True, False])
+async def test_an_unknown_code_of_one_message_never_buries_it(fault: bool) -> None:  # noqa: FBT001
     failed = {"Id": "0", "Code": "NewError", "SenderFault": fault, "Message": "hunter2"}
     problem = await attempt({"Failed": [failed]})
-    assert type(problem) is meaning
+    assert type(problem) is RetryableError
     assert str(problem).endswith("answered NewError for this message")
 
 
@@ -188,9 +218,12 @@ async def test_a_topic_that_is_missing_or_denied_is_named() -> None:
 async def test_a_bug_is_logged_with_its_place_and_without_its_words(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    class Unheard(Exception):  # noqa: N818 - of this test alone, as each kind is told once
+        pass
+
     with caplog.at_level(logging.ERROR, "pgoutbox"):
-        await attempt(RuntimeError("hunter2"))
-    assert "unexpected RuntimeError from the client" in caplog.text
+        await attempt(Unheard("hunter2"))
+    assert "queue q in eu-west-1: unexpected Unheard" in caplog.text
     assert "in send" in caplog.text
     assert "hunter2" not in caplog.text
 

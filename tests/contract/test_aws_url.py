@@ -66,6 +66,7 @@ def test_the_limit_is_the_services_own_unless_the_url_says_otherwise() -> None:
         ("sqs://eu-west-1/a/b", None, "no name of a queue"),
         ("sqs://eu-west-1/" + "q" * 81, None, "no name of a queue"),
         ("sqs://eu-west-1/.fifo", None, "no name of a queue"),
+        ("sqs://eu-west-1/.fifo-{aggregate_type}", None, "no name of a queue"),
         ("sqs://eu-west-1", "outbox.{aggregate_type}", "no name of a queue"),
         ("sqs://eu-west-1/{hunter}", None, "knows no field"),
         ("sqs://eu-west-1/q}", None, "without its partner"),
@@ -111,7 +112,7 @@ def test_a_message_decides_whether_its_queue_is_a_fifo_queue() -> None:
 )
 async def test_a_topics_arn_is_in_the_partition_of_its_region(region: str, partition: str) -> None:
     async def take(_: str, __: object) -> object:
-        return {"Successful": [{"Id": "0"}]}
+        return {"Successful": [{"Id": "0", "MessageId": "m"}]}
 
     with standing_in(take) as client:
         publisher = await open_sns(f"sns://{region}/{ACCOUNT}/t", options=OPTIONS)

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 OPTIONS = PublisherOptions(destination="queues", publish_timeout=6.0, concurrency=50)
+# A hundred messages at once, one a request, take moto some seconds on a busy machine.
+PATIENT = replace(OPTIONS, publish_timeout=30.0)
 SEED = json.dumps({"note": "Zürich\r\n🙂", "x": "", "odd!name": "1", "Traceparent": "00-aa-bb-01"})
 
 
@@ -80,7 +82,7 @@ async def opened(sqs_url: str) -> AsyncIterator[Open]:
 class TestSqs(PublisherContract):
     @pytest.fixture
     async def publisher(self, opened: Open, queue: Queue) -> AwsPublisher:
-        return await opened(queue.name)
+        return await opened(queue.name, PATIENT)
 
     @pytest.fixture
     def arrivals(self, queue: Queue) -> Arrivals:
@@ -279,7 +281,7 @@ async def test_wrong_credentials_make_the_destination_unavailable_until_they_are
     with authenticating(sqs_url):
         error = await publish_one(publisher, make_message())
     assert type(error) is DestinationUnavailable
-    assert "check the credentials, and what they allow" in str(error)
+    assert "AWS refused us; check the credentials, and what they allow" in str(error)
     assert "hunter2" not in str(error)
     assert await publish_one(publisher, make_message()) is None
 
@@ -303,5 +305,11 @@ async def test_a_publisher_that_was_closed_says_so_and_opens_nothing(
     first = asyncio.ensure_future(publish_one(publisher, make_message()))
     await asyncio.sleep(0)
     await publisher.close()
+    never_used = await opened(queue.name)
+    await never_used.close()
+    for each in (publisher, never_used):
+        error = await publish_one(each, make_message())
+        assert type(error) is DestinationUnavailable
+        assert str(error) == f"queue {queue.name} in {REGION}: the publisher is closed"
+        assert each._client._current is None
     assert type(await first) is DestinationUnavailable
-    assert type(await publish_one(publisher, make_message())) is DestinationUnavailable

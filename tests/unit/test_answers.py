@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pgoutbox.brokers.answers import Answers, Row, prepared, translated
+from pgoutbox.brokers.answers import Answers, Refused, Row, prepared, translated
 from pgoutbox.errors import (
     DestinationUnavailable,
     PermanentError,
@@ -62,6 +62,19 @@ def test_what_cannot_be_sent_has_its_answer_and_its_neighbours_are_ready() -> No
     batch = [make_message(body=body) for body in (b"1", b"bad", b"333")]
     assert prepared(batch, make, answers) == {0: 1, 2: 3}
     assert kinds(answers) == [RetryableError, PermanentError, RetryableError]
+
+
+def test_what_was_refused_beside_others_that_were_taken_is_dead_and_else_retried() -> None:
+    answers = Answers(5)
+    for place in (0, 2, 4):
+        answers.failed(place, Refused("not valid"))
+    answers.failed(3, RetryableError("away"))
+    answers.settle([0, 3, 4], "not valid itself")
+    assert kinds(answers)[0] is Refused
+    answers.taken(1)
+    answers.settle([0, 1, 3, 4], "not valid itself")
+    assert kinds(answers) == [PermanentError, None, Refused, RetryableError, PermanentError]
+    assert str(answers.whole()[4]) == "not valid itself"
 
 
 def test_an_error_is_told_by_the_first_row_that_fits_and_not_in_its_own_words(where: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from pgoutbox.errors import PermanentError, PublishError, RetryableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from pgoutbox.message import ClaimedMessage
 
@@ -18,6 +18,13 @@ Row: TypeAlias = tuple[type[BaseException], type[PublishError], str]
 """What a client raises, what that means for a message, and in which words."""
 
 log = logging.getLogger(__name__)
+
+
+class Refused(RetryableError):  # noqa: N818 - reads better where it is caught
+    """A whole request was refused, for a message in it or for where it was sent: it is not said.
+
+    So the message is retried, until `Answers.settle` knows better.
+    """
 
 
 class Answers:
@@ -43,6 +50,16 @@ class Answers:
         """The same for all that nothing was said about."""
         for place in list(self._open):
             self.failed(place, error)
+
+    def settle(self, places: Collection[int], words: str) -> None:
+        """Bury those that were `Refused` where others of the ``places``, sent alike, were taken.
+
+        Beside one that was taken, a message is refused for what it is itself.
+        """
+        if any(self._answers[place] is None for place in places):
+            for place in places:
+                if isinstance(self._answers[place], Refused):
+                    self.failed(place, PermanentError(words))
 
     @property
     def open(self) -> list[int]:

@@ -31,9 +31,7 @@ async def open_sns(url: str, /, *, options: PublisherOptions) -> AwsPublisher:
     The topic may be a template, or stand in the topic setting.
     """
     place = parse(url, SNS, options)
-    client = AwsClient(
-        place, publish_timeout=options.publish_timeout, connections=connections(options)
-    )
+    client = AwsClient(place, options, connections=connections(options))
     return AwsPublisher(place, options, client, _Topics(client, place))
 
 

@@ -33,9 +33,7 @@ async def open_sqs(url: str, /, *, options: PublisherOptions) -> AwsPublisher:
     worker's own.
     """
     place = parse(url, SQS, options)
-    client = AwsClient(
-        place, publish_timeout=options.publish_timeout, connections=connections(options)
-    )
+    client = AwsClient(place, options, connections=connections(options))
     return AwsPublisher(place, options, client, _Queues(client, place))
 
 

@@ -13,12 +13,14 @@ from aiobotocore.session import AioSession, get_session
 from botocore.loaders import create_loader
 
 from pgoutbox._version import __version__
-from pgoutbox.brokers.aws.errors import is_stale
+from pgoutbox.brokers.aws.errors import Closed, is_stale
+from pgoutbox.brokers.cancelling import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pgoutbox.brokers.aws.url import Place
+    from pgoutbox.publisher import PublisherOptions
 
 CLOSING_SECONDS = 1.0
 
@@ -51,18 +53,18 @@ class _Handle:
 
 
 class AwsClient:
-    """Calls operations of one service. Raises what the client library raises.
+    """Calls operations of one service. Raises what the client library raises, and `Closed`.
 
     Credentials come from the library's own chain: environment, files, web identity, container
     or instance. It renews those that expire.
     """
 
-    def __init__(self, place: Place, *, publish_timeout: float, connections: int) -> None:
+    def __init__(self, place: Place, options: PublisherOptions, *, connections: int) -> None:
         self._place = place
         # One attempt: whether to try again is the worker's to decide, and it counts.
         self._config = AioConfig(
-            connect_timeout=publish_timeout / 2,
-            read_timeout=publish_timeout,
+            connect_timeout=options.connect_within,
+            read_timeout=options.publish_timeout,
             max_pool_connections=connections,
             retries={"total_max_attempts": 1, "mode": "standard"},
             user_agent_extra=f"pgoutbox/{__version__}",
@@ -94,8 +96,8 @@ class AwsClient:
             client = await asyncio.shield(handle.opening)
             return operation and await getattr(client, operation)(**parameters)
         except asyncio.CancelledError:
-            if self._closed and handle.failed and not _cancelled():
-                raise ConnectionError("the publisher was closed") from None
+            if self._closed and handle.failed and not is_cancelled():
+                raise Closed from None
             raise
         except Exception as error:
             if is_stale(error):
@@ -108,7 +110,7 @@ class AwsClient:
 
     def _handle(self) -> _Handle:
         if self._closed:
-            raise ConnectionError("the publisher was closed")
+            raise Closed
         if self._current is None or self._current.failed:
             self._current = _Handle(asyncio.ensure_future(self._open()))
         return self._current
@@ -131,12 +133,6 @@ class AwsClient:
             config=self._config,
         )
         return await made.__aenter__()
-
-
-def _cancelled() -> bool:
-    """Whether somebody cancelled the caller, rather than the opening that it waited for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 @cache

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import re
-import traceback
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +11,23 @@ from aiohttp import ClientConnectionError, ClientConnectorError
 from botocore import exceptions as aws
 from botocore.parsers import ResponseParserError
 
+from pgoutbox.brokers.answers import Refused, Row, translated as by_table
 from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Set as AbstractSet
+    from collections.abc import Callable, Mapping, Set as AbstractSet
 
-log = logging.getLogger(__name__)
+
+class Closed(Exception):  # noqa: N818 - what it is
+    """The publisher was closed, so nothing is sent any more."""
+
 
 _ROLE = "give the worker a role, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in its environment"
 _CONFIGURATION = "correct AWS_PROFILE and the files in ~/.aws"
 
 # The client's errors, the special before the general.
-CLIENT_ERRORS: tuple[tuple[type[Exception], type[PublishError], str], ...] = (
+CLIENT_ERRORS: tuple[Row, ...] = (
+    (Closed, DestinationUnavailable, "the publisher is closed"),
     # No request could be made.
     (aws.NoCredentialsError, DestinationUnavailable, f"there are no credentials; {_ROLE}"),
     (aws.PartialCredentialsError, DestinationUnavailable, f"half of the credentials; {_ROLE}"),
@@ -56,17 +60,16 @@ CLIENT_ERRORS: tuple[tuple[type[Exception], type[PublishError], str], ...] = (
     (aws.IncompleteReadError, RetryableError, "the answer broke off"),
     (aws.ChecksumError, RetryableError, "the answer arrived damaged"),
     (ResponseParserError, RetryableError, "the answer is not one of AWS"),
-    # The request cannot be made, today or later.
-    (aws.ParamValidationError, PermanentError, "the message cannot be written as a request"),
+    (aws.ParamValidationError, Refused, "the client cannot write this as a request"),
     (aws.BotoCoreError, RetryableError, "the client failed"),
     (TimeoutError, RetryableError, "no answer in time"),
     (OSError, RetryableError, "the connection broke"),
-    # A bug, here or in the client. What is known is only that there was no word.
     (Exception, RetryableError, "the client failed in a way that it should not"),
 )
 
 # The services' codes, as `plain_code` spells them; each service has its own for the same thing.
 _TOO_MANY = {"throttling", "throttled", "requestthrottled", "requestlimitexceeded", "slowdown"}
+_TOO_MANY |= {"ec2throttled", "provisionedthroughputexceeded", "limitexceeded"}
 _TOO_MANY |= {"toomanyrequests", "bandwidthlimitexceeded", "kmsthrottled", "kmsthrottling"}
 _FAULTS = {"serviceunavailable", "internalerror", "internalfailure", "internalservererror"}
 _MISSING = {"nonexistentqueue", "queuedoesnotexist", "notfound", "resourcenotfound"}
@@ -80,8 +83,10 @@ _TOO_LARGE = {"batchrequesttoolong", "messagetoolong", "requestentitytoolarge"}
 _REFUSED = {"invalidmessagecontents", "invalidparameter", "invalidparametervalue"}
 _REFUSED |= {"parametervalueinvalid", "missingparameter", "validation", "validationerror"}
 
-CODES: tuple[tuple[AbstractSet[str], type[PublishError], str], ...] = (
-    (_TOO_MANY, RetryableError, "too many requests"),
+NOT_VALID = "the message was refused; it may be too large for what it was sent to"
+
+CODES: tuple[tuple[AbstractSet[str], Callable[[str], PublishError], str], ...] = (
+    (_TOO_MANY, partial(RetryableError, throttled=True), "too many requests"),
     (_FAULTS, RetryableError, "AWS has a fault of its own"),
     (
         _MISSING,
@@ -91,12 +96,12 @@ CODES: tuple[tuple[AbstractSet[str], type[PublishError], str], ...] = (
     (
         _DENIED,
         DestinationUnavailable,
-        "not allowed; grant it to the worker's role, and in the policy of what it sends to",
+        "AWS refused us; allow it in the worker's role, and in the policy of what it sends to",
     ),
     (
         _STALE | _UNPROVEN,
         DestinationUnavailable,
-        "AWS does not accept the credentials; renew them, and check the system's clock",
+        "AWS refused us: it does not accept the credentials; renew them, and check the clock",
     ),
     (
         _KEY,
@@ -104,13 +109,11 @@ CODES: tuple[tuple[AbstractSet[str], type[PublishError], str], ...] = (
         "its encryption key cannot be used; correct the key's state or policy",
     ),
     (_TOO_LARGE, PermanentError, "the message is too large"),
-    (
-        _REFUSED,
-        PermanentError,
-        "the message was refused; it may be too large for what it was sent to",
-    ),
+    # Of one message. Of a whole request it may also be the queue's or the topic's doing.
+    (_REFUSED, PermanentError, NOT_VALID),
 )
 _MEANINGS = {code: (meaning, text) for codes, meaning, text in CODES for code in codes}
+_TOO_LARGE_WORDS = ("must be shorter than", "too long")
 _STRANGE = re.compile(r"[^A-Za-z0-9_.]")
 
 
@@ -120,24 +123,21 @@ def translated(error: Exception, where: str, *, sent: bool) -> PublishError:
     ``sent``: whether a request with messages was under way.
     """
     if isinstance(error, aws.ClientError):
-        meaning, text = _meaning_of_answer(error.response)
-    else:
-        meaning, text = _meaning_of(error)
-        if not sent and meaning is RetryableError:
-            meaning = DestinationUnavailable
-            text += "; nothing was sent"
-    return meaning(f"{where}: {text}")
+        return _answered(error.response, where)
+    problem = by_table(_precisely(error), CLIENT_ERRORS, where)
+    if not sent and isinstance(problem, RetryableError):
+        return DestinationUnavailable(f"{problem}; nothing was sent")
+    return problem
 
 
 def entry_problem(failed: Mapping[str, Any], where: str) -> PublishError:
     """What an entry of ``Failed`` in an answer means for its message."""
     code = str(failed.get("Code", ""))
-    meaning, text = _MEANINGS.get(plain_code(code), (None, ""))
-    if meaning is None:
-        # A code that nobody here knows: then it counts whose fault the service says it is.
-        meaning = PermanentError if failed.get("SenderFault") else RetryableError
-        text = f"answered {_quotable(code)} for this message"
-    return meaning(f"{where}: {text}")
+    if known := _MEANINGS.get(plain_code(code)):
+        meaning, text = known
+        return meaning(f"{where}: {text}")
+    # Also where it says that it is the sender's fault: that may be a setting.
+    return RetryableError(f"{where}: answered {_quotable(code)} for this message")
 
 
 def is_missing(error: Exception) -> bool:
@@ -170,40 +170,41 @@ def _code_of(error: Exception) -> str:
     return plain_code(str(error.response.get("Error", {}).get("Code", "")))
 
 
-def _meaning_of(error: Exception) -> tuple[type[PublishError], str]:
-    kind = _kind_of(error)
-    found, meaning, text = next(row for row in CLIENT_ERRORS if issubclass(kind, row[0]))
-    if found is Exception:
-        # Where, but not its words: they may quote the message.
-        trace = "".join(traceback.format_tb(error.__traceback__))
-        log.error("unexpected %s from the client\n%s", kind.__name__, trace)
-    return meaning, text
-
-
-def _kind_of(error: Exception) -> type[Exception]:
+def _precisely(error: Exception) -> Exception:
     """The client says of any connection that broke that there was none. We must know which."""
     inner: object = (
         error.kwargs.get("error") if isinstance(error, aws.EndpointConnectionError) else None
     )
     if isinstance(inner, ClientConnectionError) and not isinstance(inner, ClientConnectorError):
-        closed: type[Exception] = aws.ConnectionClosedError
+        closed: Exception = aws.ConnectionClosedError(endpoint_url="")
         return closed
-    return type(error)
+    return error
 
 
-def _meaning_of_answer(response: Mapping[str, Any]) -> tuple[type[PublishError], str]:
-    code = str(response.get("Error", {}).get("Code", ""))
-    if known := _MEANINGS.get(plain_code(code)):
-        return known
-    # The request was refused as a whole, so this is less likely the fault of a message. A proxy's
-    # answer looks like this too.
-    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    text = f"answered {_quotable(code)}"
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return DestinationUnavailable, f"{text}; check the credentials, and what they allow"
-    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-        return PermanentError, f"{text}: the message is too large"
-    return RetryableError, text
+def _answered(response: Mapping[str, Any], where: str) -> PublishError:
+    """What the refusal of a whole request means. A proxy's answer looks like one, too."""
+    error = response.get("Error", {})
+    code = str(error.get("Code", ""))
+    plain = plain_code(code)
+    if plain in _REFUSED and not any(
+        words in str(error.get("Message", "")) for words in _TOO_LARGE_WORDS
+    ):
+        return Refused(f"{where}: it refuses the request as a whole; look at its settings")
+    if known := _MEANINGS.get(plain):
+        meaning, text = known
+        return meaning(f"{where}: {text}")
+    text = f"{where}: answered {_quotable(code)}"
+    match response.get("ResponseMetadata", {}).get("HTTPStatusCode"):
+        case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:
+            return DestinationUnavailable(
+                f"{text}: AWS refused us; check the credentials, and what they allow"
+            )
+        case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            return PermanentError(f"{text}: the message is too large")
+        case HTTPStatus.TOO_MANY_REQUESTS:
+            return RetryableError(f"{text}: too many requests", throttled=True)
+        case _:
+            return RetryableError(text)
 
 
 def _quotable(code: str) -> str:

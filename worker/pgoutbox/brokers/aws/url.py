@@ -27,8 +27,6 @@ FIFO = ".fifo"
 _REGION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.fifo)?")
-_LITERAL_PARTS = re.compile(r"[A-Za-z0-9_-]*(\.fifo)?")
-_FIELD = re.compile(r"\{[^{}]*\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,11 +152,7 @@ def _template(text: str, service: Service, options: PublisherOptions) -> Templat
         raise InvalidDestination(
             options.destination, f"the URL names no {service.thing}; write {service.form}"
         )
-    if template.fixed:
-        allowed = _allowed(template.text, service)
-    else:
-        allowed = _LITERAL_PARTS.fullmatch(_FIELD.sub("", template.text)) is not None
-    if not allowed:
+    if not _allowed(template.filled("x"), service):
         raise InvalidDestination(
             options.destination, f"this is no name of a {service.thing}: {_rule(service)}"
         )

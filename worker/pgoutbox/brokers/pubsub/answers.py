@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pgoutbox.brokers.answers import Refused
 from pgoutbox.errors import DestinationUnavailable, PublishError, RetryableError
 
 if TYPE_CHECKING:
@@ -19,15 +20,6 @@ NO_CONNECTION = "no connection could be established"
 
 NOT_VALID = "the service says that the message is not valid, or too large for it"
 
-
-class NotValid(RetryableError):  # noqa: N818 - reads better where it is caught
-    """The request is refused for what is in it, or for where it is sent to: nobody says which.
-
-    So it is retried. For a message that is refused alone while others are taken the publisher
-    knows better.
-    """
-
-
 # How gRPC's own texts begin where nothing was sent. The special before the general.
 UNSENT: Sequence[tuple[str, str]] = (
     ("Getting metadata from plugin failed", REFUSED_CREDENTIALS),
@@ -38,7 +30,7 @@ UNSENT: Sequence[tuple[str, str]] = (
 CLIENT_ERRORS: Sequence[tuple[str, Callable[[str], PublishError], str]] = (
     (
         "INVALID_ARGUMENT",
-        NotValid,
+        Refused,
         "the service says that the request is not valid; look at project, topic and endpoint",
     ),
     (
@@ -85,6 +77,6 @@ def answered(status: str, details: str, where: str) -> PublishError:
         if details.startswith(beginning):
             return DestinationUnavailable(f"{where}: {words}")
     if status == "RESOURCE_EXHAUSTED" and any(words in details for words in _TOO_LARGE):
-        return NotValid(f"{where}: the request is larger than the server takes")
+        return Refused(f"{where}: the request is larger than the server takes")
     meaning, words = _BY_STATUS.get(status, _OTHERWISE)
     return meaning(f"{where}: {words}")

@@ -8,8 +8,8 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-from pgoutbox.brokers.answers import Answers, prepared
-from pgoutbox.brokers.pubsub.answers import NOT_VALID, NotValid
+from pgoutbox.brokers.answers import Answers, Refused, prepared
+from pgoutbox.brokers.pubsub.answers import NOT_VALID
 from pgoutbox.brokers.pubsub.client import Client
 from pgoutbox.brokers.query import options_of, split_hosts
 from pgoutbox.errors import (
@@ -162,12 +162,7 @@ class PubSubPublisher:
         protos = {place: each.proto for place, each in ready.items()}
         parts = _requests(sizes, MAX_REQUEST_BYTES - len(topic) - FRAMING)
         await asyncio.gather(*(self._send(topic, part, protos, answers) for part in parts))
-        known = answers.whole()
-        if any(known[place] is None for place in ready):
-            # What is refused beside others that are taken is refused for what it is itself.
-            for place in ready:
-                if isinstance(known[place], NotValid):
-                    answers.failed(place, PermanentError(NOT_VALID))
+        answers.settle(ready, NOT_VALID)
 
     async def _send(
         self, topic: str, part: Sequence[int], protos: Mapping[int, Any], answers: Answers
@@ -175,7 +170,7 @@ class PubSubPublisher:
         refusal = await self._client.publish(
             topic, [protos[place] for place in part], within=self._answer_within
         )
-        if isinstance(refusal, NotValid) and len(part) > 1:
+        if isinstance(refusal, Refused) and len(part) > 1:
             # One of them may be to blame, and the service does not say which.
             half = len(part) // 2
             await asyncio.gather(
