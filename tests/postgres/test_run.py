@@ -25,3 +25,13 @@ def test_a_destination_that_cannot_be_used_ends_it_with_the_sentence_of_the_chec
         assert worker.ended() == 78
     said = [line["text"] for line in worker.events("raw")]
     assert said == [sentence.replace("problem: ", "pgoutbox: ")]
+
+
+def test_all_destinations_that_cannot_be_used_are_told_at_once(dsn: str) -> None:
+    other = {"DESTINATIONS__AAA__URL": "noop://?bath=1", "DESTINATIONS__AAA__PUBLISH_TIMEOUT": "1"}
+    with WorkerProcess(dsn, "stdout://?nope=1", **other).start() as worker:
+        assert worker.ended() == 78
+    said = [line["text"] for line in worker.events("raw")]
+    assert ["AAA" in line for line in said] == [True, False]
+    assert "'bath'" in said[0]
+    assert "'nope'" in said[1]

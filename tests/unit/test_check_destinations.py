@@ -52,6 +52,27 @@ def test_every_destination_that_cannot_be_used_is_told() -> None:
     assert {problem["field"] for problem in problems} == {URL, *other}
 
 
+def test_what_is_wrong_with_settings_and_with_urls_is_told_at_once() -> None:
+    wrong = {
+        "PGOUTBOX_LEASE__RENEW": "soon",
+        "PGOUTBOX_DESTINATIONS__MAIL__URL": "gopher://",
+        "PGOUTBOX_DESTINATIONS__ORDERS__URL": "noop://?batch=perhaps",
+    }
+    code, problems = check("stdout://?nope=1", **wrong)
+    assert code == 78
+    assert {problem["field"] for problem in problems} == {URL, *wrong}
+
+
+def test_a_worker_that_cannot_start_tells_all_of_that_too() -> None:
+    wrong = {
+        "PGOUTBOX_LEASE__RENEW": "soon",
+        "PGOUTBOX_DESTINATIONS__ORDERS__URL": "noop://?batch=perhaps",
+    }
+    result = CliRunner().invoke(group, ["run", "--to", "stdout://?nope=1"], env=ENVIRON | wrong)
+    assert result.exit_code == 78
+    assert [line.split()[1] for line in result.stderr.splitlines()] == [*wrong, URL]
+
+
 def test_a_url_that_can_be_used_leaves_the_word_to_the_database(tmp_path: Path) -> None:
     code, (problem,) = check(f"jsonl://{tmp_path}/x.jsonl")
     assert code == 1

@@ -1,19 +1,14 @@
-"""``pgoutbox destinations``: nobody needs a database for it, and nobody sees a secret."""
+"""``pgoutbox destinations test``: one message, and in words what became of it."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
-from click.testing import CliRunner
 
-from pgoutbox.cli.destinations import without_secrets
-from pgoutbox.cli.main import group
-from pgoutbox.destinations import registry
 from pgoutbox.errors import (
     Defer,
     DestinationGone,
@@ -22,70 +17,12 @@ from pgoutbox.errors import (
     PublishError,
     RetryableError,
 )
+from tests.support.fax import BASE, ORDERS, BatchFax, Fax, SilentFax, install, run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from click.testing import Result
-
-    from pgoutbox.message import ClaimedMessage
-    from pgoutbox.publisher import PublisherOptions
-
-BASE = "PGOUTBOX_DESTINATIONS__"
-ORDERS = f"{BASE}ORDERS__"
-NOTHING: dict[str, str | None] = {"PGOUTBOX_DSN": None, "PGOUTBOX_DSN_FILE": None}
-
-
-def run(*arguments: str, **environ: str) -> Result:
-    return CliRunner().invoke(group, ["destinations", *arguments], env=NOTHING | environ)
-
-
-def listed(**environ: str) -> list[dict[str, Any]]:
-    result = run("list", "--json", **environ)
-    assert result.exit_code == 0, result.output
-    found: list[dict[str, Any]] = json.loads(result.stdout)["destinations"]
-    return found
-
-
-class Fax:
-    """A publisher of somebody else, which answers as it is told."""
-
-    def __init__(self, answer: BaseException | None = None) -> None:
-        self.answer = answer
-        self.seen: list[ClaimedMessage] = []
-        self.options: PublisherOptions | None = None
-        self.closed = 0
-
-    async def publish(self, message: ClaimedMessage) -> None:
-        self.seen.append(message)
-        if self.answer is not None:
-            raise self.answer
-
-    async def close(self) -> None:
-        self.closed += 1
-
-
-class BatchFax(Fax):
-    async def publish_batch(
-        self, messages: Sequence[ClaimedMessage]
-    ) -> Sequence[PublishError | None]:
-        self.seen += messages
-        return [self.answer if isinstance(self.answer, PublishError) else None]
-
-
-class SilentFax(Fax):
-    async def publish(self, message: ClaimedMessage) -> None:
-        self.seen.append(message)
-        await asyncio.Event().wait()
-
-
-def install(monkeypatch: pytest.MonkeyPatch, fax: Fax) -> None:
-    async def open_fax(_url: str, /, *, options: PublisherOptions) -> Fax:
-        fax.options = options
-        return fax
-
-    monkeypatch.setattr(registry, "_load", lambda _entry, _destination: open_fax)
 
 
 @pytest.fixture
@@ -97,96 +34,6 @@ def fax(monkeypatch: pytest.MonkeyPatch) -> Fax:
 
 def probe(*arguments: str, **environ: str) -> Result:
     return run("test", "orders", *arguments, **{f"{ORDERS}URL": "noop://"} | environ)
-
-
-def test_the_list_tells_what_was_chosen_for_each_destination() -> None:
-    found = listed(
-        **{
-            f"{ORDERS}URL": "noop://",
-            f"{ORDERS}FORMAT": "debezium",
-            f"{ORDERS}TOPIC": "shop.{aggregate_type}",
-            f"{ORDERS}CONCURRENCY": "7",
-            f"{ORDERS}RATE": "2.5",
-            f"{ORDERS}PUBLISH_TIMEOUT": "3",
-            f"{ORDERS}MAX_ATTEMPTS": "4",
-            f"{BASE}MAIL__URL": "stdout://",
-        }
-    )
-    assert [one["name"] for one in found] == ["mail", "orders"]
-    assert found[1] == {
-        "name": "orders",
-        "url": "noop://",
-        "format": "debezium",
-        "topic": "shop.{aggregate_type}",
-        "concurrency": 7,
-        "rate": 2.5,
-        "publish_timeout": 3.0,
-        "max_attempts": 4,
-    }
-    assert found[0]["topic"] is None
-
-
-def test_people_get_a_line_for_each_destination() -> None:
-    result = run("list", **{f"{ORDERS}URL": "noop://", f"{ORDERS}TOPIC": "shop"})
-    assert result.exit_code == 0
-    line = next(line for line in result.stdout.splitlines() if line.startswith("orders"))
-    assert line.split() == ["orders", "noop://", "plain", "shop", "200", "-", "10", "12"]
-
-
-def test_an_empty_list_says_how_to_begin() -> None:
-    result = run("list")
-    assert result.exit_code == 0
-    assert "PGOUTBOX_DESTINATIONS__DEFAULT__URL" in result.stdout
-
-
-def test_a_destination_without_its_url_is_left_out_of_the_list() -> None:
-    environ = {f"{BASE}DEFAULT__DEAD_HEAD": "skip", f"{ORDERS}URL": "noop://"}
-    assert [one["name"] for one in listed(**environ)] == ["orders"]
-
-
-def test_neither_a_missing_nor_a_wrong_dsn_keeps_anybody_from_the_list(tmp_path: Path) -> None:
-    url = {f"{ORDERS}URL": "noop://"}
-    for wrong in (
-        {},
-        {"PGOUTBOX_DSN": "host=db.example"},
-        {"PGOUTBOX_DSN": "postgresql://u:p@ss/word@host/db"},
-        {"PGOUTBOX_DSN_FILE": str(tmp_path / "none")},
-        {"PGOUTBOX_LISTEN_DSN": "nonsense"},
-    ):
-        assert [one["name"] for one in listed(**url | wrong)] == ["orders"]
-
-
-def test_all_else_that_is_wrong_with_the_settings_is_told() -> None:
-    result = run("list", **{f"{ORDERS}URL": "noop://", "PGOUTBOX_LEASE__RENEW": "soon"})
-    assert result.exit_code == 78
-    assert "PGOUTBOX_LEASE__RENEW" in result.stderr
-    assert "DSN" not in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("https://host.example/hook", "https://host.example/hook"),
-        ("https://user:hunter2@host.example:8443/a/b", "https://host.example:8443/a/b"),
-        ("https://host.example/hook?token=hunter2#frag", "https://host.example/hook"),
-        ("https://host.example?token=hunter2", "https://host.example"),
-        ("redis://:hunter2@host:6379", "redis://host:6379"),
-        ("amqp://user:hun@ter2@host/v", "amqp://host/v"),
-        ("kafka://a:9092,b:9092/outbox.{aggregate_type}", "kafka://a:9092,b:9092/outbox."),
-        ("jsonl:///var/out.jsonl?fsync=0", "jsonl:///var/out.jsonl"),
-        ("noop://", "noop://"),
-        # Where a password ends cannot be told.
-        ("amqp://user:hun/ter2@host/v", "amqp://..."),
-        ("amqp://user:hun?ter2@host/v", "amqp://..."),
-        ("amqp://user:hun#ter2@host/v", "amqp://..."),
-        # The path is the password.
-        ("https://hooks.example/services/T1/xoxb0123456789abcdefhunter2", "/T1/xoxb..."),
-    ],
-)
-def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
-    found = without_secrets(url)
-    assert shown in found
-    assert not any(secret in found for secret in ("hun", "ter2", "user", "token"))
 
 
 def test_a_destination_that_takes_the_probe_gets_one_message_that_says_what_it_is(
@@ -226,6 +73,36 @@ def test_a_probe_may_go_where_other_messages_go(fax: Fax) -> None:
     assert fax.seen[0].aggregate_type == "order"
 
 
+def test_a_probe_may_look_like_the_messages_that_a_topic_or_a_url_is_made_of(fax: Fax) -> None:
+    result = probe("--event-type", "Placed", "--header", "tenant=a=b", "--header", "x=")
+    assert result.exit_code == 0
+    assert fax.seen[0].event_type == "Placed"
+    assert fax.seen[0].headers == {"tenant": "a=b", "x": ""}
+    assert "its event type `Placed`" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("header", "code", "words"),
+    [("tenant", 2, "'tenant' is not NAME=VALUE"), ("a b=1", 1, "the name must be of letters")],
+)
+def test_a_header_that_no_message_can_have_is_refused(
+    fax: Fax, header: str, code: int, words: str
+) -> None:
+    result = probe("--header", header)
+    assert result.exit_code == code
+    assert words in result.stderr
+    assert fax.seen == []
+
+
+def test_a_header_that_the_url_needs_is_asked_for_by_its_name() -> None:
+    url = "http://127.0.0.1:1/{headers[tenant]}"
+    result = run("test", "default", "--to", url)
+    assert result.exit_code == 1
+    first, advice = result.stderr.splitlines()
+    assert "no header 'tenant', which the destination's URL or topic is made of" in first
+    assert "--header" in advice
+
+
 def test_a_batch_publisher_gets_a_batch_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for answer, code in ((None, 0), (PermanentError("no"), 1)):
         fax = BatchFax(answer)
@@ -237,9 +114,10 @@ def test_a_batch_publisher_gets_a_batch_of_one(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (DestinationUnavailable("no dial tone"), ["not be reached", "no dial tone", "check the"]),
-        (RetryableError("busy"), ["did not take", "busy", "try again"]),
+        (DestinationUnavailable("no dial tone"), ["is not available", "no dial tone", "check the"]),
+        (RetryableError("busy"), ["did not confirm", "busy", "against what passes by itself"]),
         (RetryableError("busy", retry_after=60), ["asks to wait for 60 s"]),
+        (RetryableError("busy", throttled=True), ["did not confirm", "wants fewer messages"]),
         (PermanentError("not a number"), ["refuses", "not a number", "change the settings"]),
         (DestinationGone("moved away"), ["refuses", "moved away", "remove the destination"]),
         (Defer(timedelta(minutes=2), "at night"), ["again in 120 s", "at night", "try again then"]),
@@ -256,6 +134,16 @@ def test_each_of_the_answers_is_told_with_what_to_do_about_it(
     assert "orders " in result.stderr
     assert all(word in result.stderr for word in words), result.stderr
     assert fax.closed == 1
+
+
+def test_what_only_a_change_helps_against_is_not_answered_with_trying_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for answer in (DestinationUnavailable("the password is wrong"), RetryableError("no stream")):
+        install(monkeypatch, Fax(answer))
+        told = probe().stderr
+        assert "try again" not in told
+        assert "reached" not in told
 
 
 def test_an_exception_that_nobody_classified_is_called_a_bug_and_not_quoted(

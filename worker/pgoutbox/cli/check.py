@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,6 @@ import click
 
 from pgoutbox.cli import horizon
 from pgoutbox.cli.console import FAILURE, OK, SETTINGS, say, say_json
-from pgoutbox.errors import InvalidDestination
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,15 +28,16 @@ def command(to: str | None, *, as_json: bool) -> int:
     is none. Exits with 78 for problems with the settings (the database is not asked then), with 1
     for problems with the database, else with 0. Warnings change nothing.
     """
+    from pgoutbox.cli.opening import refused, with_refused  # noqa: PLC0415 - slow
     from pgoutbox.settings import SettingsError, load_settings, warnings  # noqa: PLC0415 - slow
 
     try:
         settings = load_settings(os.environ, to=to)
     except SettingsError as error:
-        _report(error.problems, (), {}, as_json=as_json)
+        _report(with_refused(error, to=to).problems, (), {}, as_json=as_json)
         return SETTINGS
-    if refused := asyncio.run(_refused(settings)):
-        _report(refused, (), {}, as_json=as_json)
+    if found := refused(settings.destinations, to=to):
+        _report(found, (), {}, as_json=as_json)
         return SETTINGS
     verdict = _ask(settings)
     seen = horizon.Seen(None, "the database does not answer")
@@ -48,23 +47,6 @@ def command(to: str | None, *, as_json: bool) -> int:
     told = (*warnings(settings), *verdict.warnings, *horizon.warnings(seen.horizon))
     _report(verdict.problems, told, facts, as_json=as_json)
     return FAILURE if verdict.problems else OK
-
-
-async def _refused(settings: Settings) -> list[Problem]:
-    """What the publishers say against the URLs of the destinations."""
-    from pgoutbox.destinations.registry import open_publisher  # noqa: PLC0415 - slow
-    from pgoutbox.settings import unusable  # noqa: PLC0415 - slow
-
-    problems = []
-    for name, chosen in settings.destinations.items():
-        options = chosen.publisher_options(name)
-        try:
-            publisher = await open_publisher(chosen.url.get_secret_value(), options=options)
-        except InvalidDestination as error:
-            problems.append(unusable(error))
-        else:
-            await publisher.close()
-    return problems
 
 
 def _ask(settings: Settings) -> Verdict:

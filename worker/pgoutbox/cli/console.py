@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     Advance = Callable[[int], None]
 
@@ -37,6 +37,17 @@ def complain(text: str) -> None:
 def say_json(value: Mapping[str, object]) -> None:
     """One object on one line. Whatever JSON does not know becomes a string."""
     click.echo(json.dumps(value, default=str, ensure_ascii=False))
+
+
+def headers_of(given: Iterable[str]) -> dict[str, str]:
+    """What the option ``--header NAME=VALUE`` said, each time."""
+    headers = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
+        headers[name] = value
+    return headers
 
 
 @contextlib.contextmanager

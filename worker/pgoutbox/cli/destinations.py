@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pgoutbox.cli.console import FAILURE, OK, complain, say, say_json
+from pgoutbox.cli.console import FAILURE, OK, complain, headers_of, say, say_json
 from pgoutbox.errors import InvalidDestination
 
 if TYPE_CHECKING:
-    from pgoutbox.settings import Destination, Settings
+    from pgoutbox.cli.opening import Opened
+    from pgoutbox.problem import Problem
+    from pgoutbox.settings import Destination
 
 WEBHOOKS = ("http", "https")
+COLUMNS = (
+    *("name", "usable", "url", "format", "topic"),
+    *("concurrency", "rate", "publish_timeout", "max_attempts"),
+)
 # Longer and with a digit in it, a part of a webhook's path is a secret as often as not.
 LONGEST_SHOWN = 20
 
@@ -35,21 +41,35 @@ def command() -> None:
 def show(to: str | None, *, as_json: bool) -> None:
     """List the destinations of the settings.
 
-    URLs are shown without user, password and query, and long parts of a webhook's path are cut. A
-    destination whose URL only `pgoutbox run --to` is told is left out.
+    URLs are shown without user, password and query, and long parts of a webhook's path are cut.
+    Each is opened as by a worker and closed again (a jsonl file is created where there is none);
+    one that cannot be is not usable, and the problem is told. A destination whose URL only
+    `pgoutbox run --to` is told is left out.
     """
+    from pgoutbox.cli.opening import open_all  # noqa: PLC0415 - slow
     from pgoutbox.cli.status_view import Table, print_tables  # noqa: PLC0415 - slow
 
-    settings = _settings(to, publishes=False)
-    found = [facts(name, one) for name, one in settings.destinations.items()]
+    usable, wrong = _destinations(to, publishes=False)
+    opened = open_all(usable, to=to)
+    found = {name: facts(name, one, opened[name]) for name, one in usable.items()}
+    found |= {name: dict.fromkeys(COLUMNS) | {"name": name, "usable": False} for name in wrong}
+    problems = {name: [one.problem] for name, one in opened.items() if one.problem} | wrong
+    rows = [found[name] for name in sorted(found)]
     if as_json:
-        say_json({"destinations": found})
-    elif not found:
+        told = [
+            one | {"problems": [str(each) for each in problems.get(str(one["name"]), ())]}
+            for one in rows
+        ]
+        say_json({"destinations": told})
+        return
+    if not rows:
         say("there is no destination; set PGOUTBOX_DESTINATIONS__DEFAULT__URL for the first one")
-    else:
-        columns = [column.replace("_", " ") for column in found[0]]
-        rows = [[_cell(value) for value in one.values()] for one in found]
-        print_tables([Table("Destinations", columns, rows)])
+        return
+    columns = [column.replace("_", " ") for column in COLUMNS]
+    print_tables([Table("Destinations", columns, [list(map(_cell, one.values())) for one in rows])])
+    for name in sorted(problems):
+        for problem in problems[name]:
+            say(f"problem: {problem}")
 
 
 @command.command("test")
@@ -66,47 +86,68 @@ def show(to: str | None, *, as_json: bool) -> None:
     default="pgoutbox",
     show_default=True,
     metavar="TEXT",
-    help="What the probe calls itself, for a topic that is made of it.",
+    help="What the probe calls itself, for a topic or a URL that is made of it.",
 )
-def test(name: str, to: str | None, timeout: float | None, aggregate_type: str) -> int:
+@click.option(
+    "--event-type",
+    default="probe",
+    show_default=True,
+    metavar="TEXT",
+    help="Its event type, likewise.",
+)
+@click.option(
+    "--header", metavar="NAME=VALUE", multiple=True, help="A header, likewise. May be repeated."
+)
+def test(
+    name: str,
+    *,
+    to: str | None,
+    timeout: float | None,
+    aggregate_type: str,
+    event_type: str,
+    header: tuple[str, ...],
+) -> int:
     """Send one probe message to the destination NAME and say what happened.
 
     It goes through the publisher that a worker would open, and consumers see it: its event type is
     `probe`. Neither the database nor the outbox is touched. Exits with 0 when the destination took
-    it, else with 1, and with 78 when the settings are wrong.
+    it, else with 1, and with 78 when its settings are wrong.
     """
     # Late, since `pgoutbox --help` need not pay for it.
-    from pgoutbox.cli.probe import Probe  # noqa: PLC0415
-    from pgoutbox.settings import SettingsError, unusable  # noqa: PLC0415
+    from pgoutbox.cli.probe import Probe, probe_message  # noqa: PLC0415
+    from pgoutbox.settings import SettingsError, located, unusable  # noqa: PLC0415
     from pgoutbox.worker import run_process  # noqa: PLC0415
 
-    settings = _settings(to, publishes=True)
-    chosen = settings.destinations.get(name)
+    usable, wrong = _destinations(to, publishes=True)
+    if name in wrong:
+        raise SettingsError(wrong[name])
+    chosen = usable.get(name)
     if chosen is None:
-        named = ", ".join(settings.destinations) or "none"
+        named = ", ".join(sorted({*usable, *wrong})) or "none"
         complain(f"there is no destination {name!r} in the settings; there are: {named}")
         return FAILURE
-    probe = Probe(name, chosen, timeout=timeout, aggregate_type=aggregate_type)
+    message = probe_message(name, aggregate_type, event_type, headers_of(header))
+    probe = Probe(name, chosen, message, timeout=timeout)
     try:
         taken = run_process(probe.run) == OK
     except InvalidDestination as error:
-        raise SettingsError([unusable(error)]) from error
+        problem = unusable(name, chosen, error.problem)
+        raise SettingsError(located([problem], os.environ, to=to)) from error
     for sentence in probe.said:
         say(sentence) if taken else complain(sentence)
     return OK if taken else FAILURE
 
 
-def facts(name: str, chosen: Destination) -> dict[str, object]:
+def facts(name: str, chosen: Destination, opened: Opened) -> dict[str, object]:
     """What is shown of a destination. The keys are public."""
-    return {
+    told = {
         "name": name,
+        "usable": opened.problem is None,
         "url": without_secrets(chosen.url.get_secret_value()),
-        "format": chosen.format,
-        "topic": chosen.topic,
-        "concurrency": chosen.concurrency,
-        "rate": chosen.rate,
-        "publish_timeout": chosen.publish_timeout,
-        "max_attempts": chosen.max_attempts,
+        "topic": opened.topic,
+    }
+    return {
+        column: told[column] if column in told else getattr(chosen, column) for column in COLUMNS
     }
 
 
@@ -134,10 +175,21 @@ def _cut(part: str) -> str:
 def _cell(value: object) -> str:
     if value is None:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _settings(to: str | None, *, publishes: bool) -> Settings:
-    from pgoutbox.settings import load_settings  # noqa: PLC0415 - slow
+def _destinations(
+    to: str | None, *, publishes: bool
+) -> tuple[dict[str, Destination], dict[str, list[Problem]]]:
+    """Those that can be used as far as the settings tell, and what is wrong with others."""
+    from pgoutbox.settings import SettingsError, load_settings  # noqa: PLC0415 - slow
 
-    return load_settings(os.environ, to=to, publishes=publishes, need_database=False)
+    try:
+        settings = load_settings(os.environ, to=to, publishes=publishes, need_database=False)
+    except SettingsError as error:
+        if error.concerns_all:
+            raise
+        return error.usable, error.wrong
+    return dict(settings.destinations), {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 
 from pgoutbox.cli.connect import connect, dsn_option, schema_option, settings_for
-from pgoutbox.cli.console import progress, say, say_json
+from pgoutbox.cli.console import headers_of, progress, say, say_json
 from pgoutbox.cli.messages import (
     REQUIRED,
     BadInput,
@@ -146,17 +146,10 @@ def _given(options: Options) -> dict[str, object]:
         name: value for name, value in options.items() if name != "header" and value is not None
     }
     if options["header"]:
-        given["headers"] = dict(_header(text) for text in options["header"])
+        given["headers"] = headers_of(options["header"])
     if (payload := options["payload"]) is not None:
         given["payload"] = _payload(payload, raw=options["content_type"] is not None)
     return given
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
-    return name, value
 
 
 def _payload(text: str, *, raw: bool) -> object:

@@ -26,6 +26,7 @@ from pgoutbox.outcome import (
     Unavailable,
     Unstarted,
 )
+from pgoutbox.producer.headers import headers_text
 from pgoutbox.producer.ids import new_id
 from pgoutbox.publisher import BatchPublisher
 
@@ -36,10 +37,23 @@ if TYPE_CHECKING:
 PATIENCE = 2.0
 """Seconds that a publisher has for letting a cancellation through, and again for closing."""
 
+TIMED_OUT = (
+    "check that it is well, or give it more time: here with --timeout, and in workers with the"
+    " setting publish_timeout"
+)
+UNAVAILABLE = (
+    "unless that says it all, check the URL, the credentials, the network, and whether it is up; a"
+    " worker keeps trying, and spends no attempts meanwhile"
+)
+RETRYABLE = (
+    "a worker repeats it with growing pauses and spends an attempt each time, which helps only"
+    " against what passes by itself"
+)
+THROTTLED = "it wants fewer messages: a worker slows down, and no message dies of that"
 GONE = "it wants nothing any more: remove the destination, or have it opened again over there"
 REFUSED = (
-    "change the settings, or what it accepts; a message that is refused like this is dead at its"
-    " first attempt"
+    "change the settings, what it accepts, or what the probe looks like (--aggregate-type,"
+    " --event-type, --header); a message that is refused like this is dead at its first attempt"
 )
 
 Result = Outcome | Unclassified | None
@@ -50,11 +64,11 @@ class Probe:
     """One probe message and, after `run`, what is to be said about it."""
 
     def __init__(
-        self, name: str, chosen: Destination, *, timeout: float | None, aggregate_type: str
+        self, name: str, chosen: Destination, message: ClaimedMessage, *, timeout: float | None
     ) -> None:
         self.name = name
         self.said: list[str] = []
-        self.message = probe_message(name, aggregate_type)
+        self.message = message
         self._url = chosen.url
         options = chosen.publisher_options(name)
         self._options = options if timeout is None else replace(options, publish_timeout=timeout)
@@ -69,7 +83,8 @@ class Probe:
         await self._close(publisher)
         if not isinstance(result, Published):
             return FAILURE
-        self.said.append(f"its message id is {self.message.message_id}, its event type `probe`")
+        sent = self.message
+        self.said.append(f"its message id is {sent.message_id}, its event type `{sent.event_type}`")
         return OK
 
     async def _publish(self, publisher: Publisher | BatchPublisher) -> Result:
@@ -96,8 +111,10 @@ class Probe:
             self.said.append(f"its publisher failed to close, with {type(error).__name__}")
 
 
-def probe_message(name: str, aggregate_type: str) -> ClaimedMessage:
-    """A message that says what it is, and that no outbox knows."""
+def probe_message(
+    name: str, aggregate_type: str, event_type: str, headers: dict[str, str]
+) -> ClaimedMessage:
+    """A message that says what it is, and that no outbox knows. Raises `InvalidMessage`."""
     now = datetime.now(UTC)
     text = f"A test of the destination {name}, sent by `pgoutbox destinations test`. Ignore it."
     return ClaimedMessage(
@@ -110,10 +127,10 @@ def probe_message(name: str, aggregate_type: str) -> ClaimedMessage:
         ordering_key=None,
         aggregate_type=aggregate_type,
         aggregate_id=name,
-        event_type="probe",
+        event_type=event_type,
         content_type=JSON_CONTENT_TYPE,
         body=json.dumps({"probe": text, "sent_at": now.isoformat()}).encode(),
-        headers_json="{}",
+        headers_json=headers_text(headers),
         created_at=now,
         age=0.0,
     )
@@ -142,11 +159,8 @@ def sentences(name: str, result: Result, timeout: float, took: float) -> list[st
         case Published():
             return [f"{name} took the probe in {took * 1000:.0f} ms"]
         case None:
-            advice = (
-                "check that it is well, or give it more time: here with --timeout, and in workers"
-                " with the setting publish_timeout"
-            )
-            return [f"{name} gave no answer within {timeout:g} s; it may have the probe", advice]
+            what = f"{name} gave no answer within {timeout:g} s; it may have the probe"
+            return [what, TIMED_OUT]
         case Unclassified():
             return _bug(name, result)
         case _:
@@ -159,16 +173,12 @@ def _not_taken(
 ) -> list[str]:
     match result:
         case Unavailable(error):
-            advice = (
-                "check the URL, the credentials, the network, and whether it is up; a worker tries"
-                " again, and spends no attempts while it is unavailable"
-            )
-            return [f"{name} could not be reached, and nothing was sent: {error}", advice]
+            return [f"{name} is not available, and nothing was sent: {error}", UNAVAILABLE]
         case RetryableFailure(error, retry_after):
             return [
-                f"{name} did not take the probe, or its answer was lost: {error}",
+                f"{name} did not confirm the probe: {error}",
                 *_asked_to_wait(retry_after),
-                "try again; a worker does so with growing pauses, and each time spends an attempt",
+                THROTTLED if result.throttled else RETRYABLE,
             ]
         case PermanentFailure(error, gone):
             return [f"{name} refuses the probe for good: {error}", GONE if gone else REFUSED]

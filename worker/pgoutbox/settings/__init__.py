@@ -2,7 +2,7 @@
 
 from pgoutbox.problem import Problem
 from pgoutbox.settings.destination import Destination, Retry
-from pgoutbox.settings.load import load_settings
+from pgoutbox.settings.load import load_settings, located
 from pgoutbox.settings.model import (
     Database,
     Drain,
@@ -26,6 +26,7 @@ __all__ = [
     "SettingsError",
     "Wakeup",
     "load_settings",
+    "located",
     "unusable",
     "warnings",
 ]

@@ -24,9 +24,10 @@ from pgoutbox.settings.sources import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pgoutbox.problem import Problem
+    from pgoutbox.settings.destination import Destination
 
 # Stand in for required values that are missing or wrong, so that the rest can be checked.
 PLACEHOLDER_DSN = "host=localhost"
@@ -54,10 +55,7 @@ def load_settings(
     nothing about the DSNs, missing or wrong, and must not use them.
     Raises `SettingsError` with everything that is wrong.
     """
-    explicit: Tree = dict(overrides or {})
-    if to is not None:
-        explicit = merge(explicit, {"destinations": {"default": {"url": to}}})
-    tree, where, problems = _gather(environ, explicit)
+    tree, where, problems = _gather(environ, _explicit(overrides, to))
     if not need_database:
         tree.setdefault("dsn", PLACEHOLDER_DSN)
     nowhere = set() if publishes else _without_url(tree)
@@ -72,9 +70,43 @@ def load_settings(
     if not need_database:
         problems = [problem for problem in problems if problem.field not in DSNS]
     if problems or settings is None:
-        raise SettingsError([_located(problem, where) for problem in problems])
+        found = {} if settings is None else settings.destinations
+        raise _refusal([_located(problem, where) for problem in problems], tree, found, nowhere)
     kept = {name: one for name, one in settings.destinations.items() if name not in nowhere}
     return settings.model_copy(update={"destinations": kept}) if nowhere else settings
+
+
+def located(
+    problems: Iterable[Problem], environ: Mapping[str, str], *, to: str | None = None
+) -> list[Problem]:
+    """Problems that were found later, with the file and the key where the value comes from it."""
+    _, where, _ = _gather(environ, _explicit(None, to))
+    return [_located(problem, where) for problem in problems]
+
+
+def _explicit(overrides: Mapping[str, object] | None, to: str | None) -> Tree:
+    explicit: Tree = dict(overrides or {})
+    if to is None:
+        return explicit
+    return merge(explicit, {"destinations": {"default": {"url": to}}})
+
+
+def _refusal(
+    problems: list[Problem], tree: Tree, found: Mapping[str, Destination], nowhere: set[str]
+) -> SettingsError:
+    """With what concerns single destinations told apart, so that others may be used meanwhile."""
+    destinations = tree.get("destinations")
+    # The longest first: a name may begin with another one.
+    names = sorted(destinations if isinstance(destinations, dict) else (), key=len, reverse=True)
+    wrong: dict[str, list[Problem]] = {}
+    for problem in problems:
+        field = f"{problem.field}__"
+        for name in names:
+            if field.startswith(f"{variable(('destinations', name))}__"):
+                wrong.setdefault(name, []).append(problem)
+                break
+    usable = {name: one for name, one in found.items() if name not in wrong and name not in nowhere}
+    return SettingsError(problems, wrong=wrong, usable=usable)
 
 
 def _without_url(tree: Tree) -> set[str]:

@@ -16,11 +16,11 @@ from pgoutbox.settings.names import (
 from pgoutbox.settings.sources import suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pydantic_core import ErrorDetails
 
-    from pgoutbox.errors import InvalidDestination
+    from pgoutbox.settings.destination import Destination
 
 # In words for people, where pydantic speaks of Python's types. Rule and advice.
 WORDS = {
@@ -43,9 +43,24 @@ SECRET_KEYS = {*SECRETS, *DESTINATION_SECRETS}
 class SettingsError(PgOutboxError):
     """The settings cannot be used. Holds everything that is wrong with them, at once."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        *,
+        wrong: Mapping[str, list[Problem]] | None = None,
+        usable: Mapping[str, Destination] | None = None,
+    ) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        self.wrong = dict(wrong or {})
+        """Those that concern a single destination, by its name."""
+        self.usable = dict(usable or {})
+        """The destinations that nothing in the settings speaks against."""
+
+    @property
+    def concerns_all(self) -> bool:
+        """Whether there are others, so that no destination can be used."""
+        return len(self.problems) > sum(map(len, self.wrong.values()))
 
 
 def from_pydantic(error: ErrorDetails) -> Problem:
@@ -60,11 +75,12 @@ def from_pydantic(error: ErrorDetails) -> Problem:
     )
 
 
-def unusable(error: InvalidDestination) -> Problem:
-    """What a publisher's factory said about its URL, which it does not quote."""
+def unusable(name: str, destination: Destination, problem: str) -> Problem:
+    """What a publisher's factory said about the URL, which it does not quote."""
+    setting = "url" if destination.url_file is None else "url_file"
     return Problem(
-        field=variable(("destinations", error.destination, "url")),
-        rule=f"cannot be used: {error.problem}",
+        field=variable(("destinations", name, setting)),
+        rule=f"cannot be used: {problem}",
         advice="",
     )
 

@@ -90,7 +90,8 @@ class _HeaderValue:
             if name.lower() == wanted:
                 return value
         raise PermanentError(
-            f"the message has no header {self._name!r}, which the destination's name is made of"
+            f"the message has no header {self._name!r}, which the destination's URL or topic is"
+            " made of"
         )
 
 
