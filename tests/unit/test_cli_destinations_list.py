@@ -67,6 +67,34 @@ def test_the_list_tells_where_messages_go_where_only_the_publisher_knows(fax: Fa
     assert fax.closed == 1
 
 
+DEFAULT = "outbox.event.{aggregate_type}"
+
+
+@pytest.mark.parametrize(
+    ("url", "topic"),
+    [
+        ("kafka://host", DEFAULT),
+        ("kafka://host/shop.{event_type}", "shop.{event_type}"),
+        ("amqp://host/?exchange=events", DEFAULT),
+        ("nats://host", DEFAULT),
+        ("redis://host", DEFAULT),
+        ("pubsub://project", DEFAULT),
+        ("pubsub://project/shop", "shop"),
+        ("sqs://eu-west-1/orders", "orders"),
+        ("sns://eu-west-1/123456789012/orders", "orders"),
+        ("https://host/", None),
+        ("stdout://", None),
+    ],
+)
+def test_the_list_tells_the_topic_that_the_url_or_nobody_chose(
+    url: str, topic: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
+    (found,) = listed(**{f"{ORDERS}URL": url})
+    assert found["problems"] == []
+    assert found["topic"] == topic
+
+
 def test_a_destination_that_cannot_be_opened_is_listed_with_what_is_wrong() -> None:
     environ = {f"{ORDERS}URL": "noop://?bath=1", f"{BASE}MAIL__URL": "noop://"}
     mail, orders = listed(**environ)

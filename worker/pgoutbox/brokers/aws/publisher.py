@@ -66,6 +66,7 @@ class AwsPublisher:
         self, place: Place, options: PublisherOptions, client: AwsClient, sender: Sender
     ) -> None:
         self._place = place
+        self.topic = place.name
         self._wire = options.wire
         self._connect_within = options.connect_within
         self._answer_within = options.answer_within

@@ -49,6 +49,7 @@ class KafkaPublisher:
 
     def __init__(self, target: KafkaUrl, options: PublisherOptions) -> None:
         self._target = target
+        self.topic = target.topic
         self._encode = options.wire.encode
         self._by_kind = {"aggregate_type", "event_type"}.issuperset(target.topic.names)
         self._topics: dict[tuple[str, str], str] = {}
@@ -130,7 +131,7 @@ class KafkaPublisher:
         topic = self._topics.get(kind)
         if topic is not None:
             return topic
-        topic = self._target.topic.render(message)
+        topic = self.topic.render(message)
         if TOPIC_NAME.fullmatch(topic) is None:
             raise PermanentError(
                 f"the topic {topic[:80]!r} is no name that Kafka takes: ASCII letters, digits,"

@@ -107,7 +107,7 @@ class PubSubPublisher:
         self, prefix: str, topic: Template, client: Client, options: PublisherOptions
     ) -> None:
         self._prefix = prefix
-        self._topic = topic
+        self.topic = topic
         self._client = client
         self._encode = options.wire.encode
         self._connect_within = options.connect_within
@@ -139,8 +139,8 @@ class PubSubPublisher:
         await self._client.close()
 
     def _prepared(self, message: ClaimedMessage) -> Prepared:
-        topic = self._topic.render(message, escape=_escaped)
-        if not self._topic.fixed and _TOPIC.fullmatch(topic) is None:
+        topic = self.topic.render(message, escape=_escaped)
+        if not self.topic.fixed and _TOPIC.fullmatch(topic) is None:
             raise PermanentError("the topic for this message is not one that Pub/Sub can have")
         envelope = self._encode(message)
         attributes = {"content-type": envelope.content_type, **dict(envelope.headers)}

@@ -43,7 +43,7 @@ class RabbitmqPublisher:
 
     def __init__(self, target: Target, options: PublisherOptions) -> None:
         self._target = target
-        self._topic = options.topic or DEFAULT_TOPIC
+        self.topic = options.topic or DEFAULT_TOPIC
         self._encode = options.wire.encode
         self._patience = options.publish_timeout * PATIENCE
         self._connecting = options.publish_timeout / 2
@@ -156,5 +156,5 @@ class RabbitmqPublisher:
                 f"{self._target.where}: the message has {len(envelope.body)} bytes; "
                 f"the broker takes {self._size_limit} (its max_message_size)"
             )
-        routing_key = self._topic.render(message)
+        routing_key = self.topic.render(message)
         return Outgoing(str(message.message_id), framing.frames(message, envelope, routing_key))

@@ -54,7 +54,7 @@ class RedisPublisher:
         limit = min(options.concurrency, MOST_CONNECTIONS)
         self._links = Links(target.arguments, tls=target.tls, limit=limit)
         self._encode = options.wire.encode
-        self._topic = options.topic or DEFAULT_TOPIC
+        self.topic = options.topic or DEFAULT_TOPIC
         self._connect_within = options.connect_within
         self._answer_within = options.answer_within
         # In vain for 0: Redis would wait for ever.
@@ -96,7 +96,7 @@ class RedisPublisher:
             raise PermanentError(
                 f"the payload has {len(body)} bytes; {self._limits.max_bytes} are the most"
             )
-        words: list[str | bytes] = ["XADD", self._topic.render(message), *self._trim, "*"]
+        words: list[str | bytes] = ["XADD", self.topic.render(message), *self._trim, "*"]
         words += "content-type", content_type, "key", key
         for name, value in headers:
             words += "h:" + name, value
