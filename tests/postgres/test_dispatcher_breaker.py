@@ -174,6 +174,25 @@ async def test_a_rate_limit_of_one_destination_leaves_another_alone(
     assert len(slow.taken) < 50
 
 
+async def test_a_long_row_of_messages_that_always_fail_does_not_hold_up_what_is_new(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    an_hour_ago = "now() - interval '1 hour'"
+    fill(conn, 2000, aggregate_type="'poison'", available_at=an_hour_ago)
+
+    async def script(message: ClaimedMessage) -> None:
+        if message.aggregate_type == "poison":
+            raise RetryableError("answered 500")
+
+    publisher = Scripted(script)
+    slow = Breaker(BreakerLimits(failures=FAILURES, pause=0.1, max_pause=0.1))
+    async with dispatching(dsn, to(publisher, concurrency=10, breaker=slow)) as running:
+        await running.events.seen(BreakerChanged)
+        insert(conn)
+        await publisher.until(lambda: publisher.taken)
+        assert len(publisher.begun) < 200
+
+
 async def test_within_a_rate_limit_lanes_get_as_much_as_unordered_messages(
     dsn: str, conn: psycopg.Connection
 ) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from psycopg.errors import QueryCanceled
@@ -18,7 +17,7 @@ from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.careful import Careful, is_about_rows
 from pgoutbox.dispatch.claim import ClaimedBatch, claim
 from pgoutbox.dispatch.lanes import Asked, Runs, claim_runs
-from pgoutbox.dispatch.scan import FRESH, LaneScan, ReadyScan
+from pgoutbox.dispatch.scan import FRESH, RECENT, LaneScan, ReadyScan, Scans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,32 +33,6 @@ if TYPE_CHECKING:
 QUIET_SECONDS = 0.05
 """How long a claim that found no unordered message is not repeated while lanes keep the worker
 busy and no notification comes."""
-
-
-@dataclass(slots=True)
-class Scans:
-    """What is remembered of one destination from claim to claim."""
-
-    ready: ReadyScan
-    lanes: LaneScan
-    ready_hungry: bool = False
-    """There were more unordered messages due than room when it was last asked."""
-    lanes_hungry: bool = False
-    ordered_due: bool = False
-    """Due messages with an ordering key were seen since its lanes were last asked."""
-    quiet_until: float = 0.0
-    """No unordered message was due, and nothing has spoken of any since."""
-    notified: bool = False
-    """Something was committed, for one of the destinations, since it was last asked."""
-    parity: int = 0
-    """Who gets the odd slot: unordered messages or lanes."""
-    turn: int = 0
-    """How often its lanes were asked."""
-
-    @property
-    def hungry(self) -> bool:
-        """More is due than there was room for."""
-        return self.ready_hungry or self.lanes_hungry
 
 
 class Claimer:
@@ -134,7 +107,7 @@ class Claimer:
         }
         if not rooms:
             return 0, False
-        starts = {name: self._scans[name].ready.start(now) for name in rooms}
+        starts = {name: self._start(name, now) for name in rooms}
         try:
             batch = await self._ask_ready(rooms, starts)
         except DATABASE_ERRORS as error:
@@ -160,6 +133,15 @@ class Claimer:
             else:
                 scans.quiet_until = answered + QUIET_SECONDS
         return len(batch), again
+
+    def _start(self, name: str, now: float) -> Start:
+        scans = self._scans[name]
+        if self._destinations[name].breaker.is_open:
+            scans.probes += 1
+            if scans.probes % 2 == 0:
+                # At the front there may be a thousand messages that the destination cannot stand.
+                return RECENT
+        return scans.ready.start(now)
 
     def _look_further(self, scans: Scans, start: Start, now: float) -> bool:
         """After a notification that nothing explains: what it is about may be due for long.

@@ -39,6 +39,7 @@ class Start(NamedTuple):
 
 
 FRONT = Start()
+RECENT = Start(recent=True)
 
 
 @dataclass(slots=True)
@@ -213,3 +214,31 @@ class LaneScan:
     def worked(self) -> None:
         """The claim met no such row."""
         self.steps = min(self.steps * 2, MAX_STEPS)
+
+
+@dataclass(slots=True)
+class Scans:
+    """What is remembered of one destination from claim to claim."""
+
+    ready: ReadyScan
+    lanes: LaneScan
+    ready_hungry: bool = False
+    """There were more unordered messages due than room when it was last asked."""
+    lanes_hungry: bool = False
+    ordered_due: bool = False
+    """Due messages with an ordering key were seen since its lanes were last asked."""
+    quiet_until: float = 0.0
+    """No unordered message was due, and nothing has spoken of any since."""
+    notified: bool = False
+    """Something was committed, for one of the destinations, since it was last asked."""
+    parity: int = 0
+    """Who gets the odd slot: unordered messages or lanes."""
+    turn: int = 0
+    """How often its lanes were asked."""
+    probes: int = 0
+    """How often messages were sought that may find out whether the destination works again."""
+
+    @property
+    def hungry(self) -> bool:
+        """More is due than there was room for."""
+        return self.ready_hungry or self.lanes_hungry
