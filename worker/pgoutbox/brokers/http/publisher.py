@@ -14,6 +14,7 @@ from pgoutbox._version import __version__
 from pgoutbox.brokers.answers import translated
 from pgoutbox.brokers.http.guard import AddressRefused, PublicResolver
 from pgoutbox.brokers.http.headers import FORMATS, request_headers, retry_after
+from pgoutbox.brokers.http.protocol import limited
 from pgoutbox.brokers.http.signing import Signer
 from pgoutbox.brokers.http.target import Target
 from pgoutbox.errors import (
@@ -140,10 +141,12 @@ class HttpPublisher:
         self._patience = options.answer_within
         self._closed = False
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=options.concurrency,
-                keepalive_timeout=IDLE_SECONDS,
-                resolver=PublicResolver() if target.public_only else None,
+            connector=limited(
+                aiohttp.TCPConnector(
+                    limit=options.concurrency,
+                    keepalive_timeout=IDLE_SECONDS,
+                    resolver=PublicResolver() if target.public_only else None,
+                )
             ),
             timeout=aiohttp.ClientTimeout(
                 connect=options.connect_within, sock_connect=options.connect_within
