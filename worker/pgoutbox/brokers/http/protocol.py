@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from aiohttp.client_proto import ResponseHandler
 
@@ -33,6 +33,6 @@ class Handler(ResponseHandler):
 
 def limited(connector: aiohttp.TCPConnector) -> aiohttp.TCPConnector:
     """The connector, whose connections are such handlers. It has no public way to say so."""
-    make: partial[ResponseHandler] = partial(Handler, loop=connector._loop)  # noqa: SLF001 - as said
+    make = partial(cast("type[ResponseHandler]", Handler), loop=connector._loop)  # noqa: SLF001 - as said
     connector._factory = make  # noqa: SLF001 - as said
     return connector
