@@ -20,6 +20,8 @@ from pgoutbox.wire.envelope import Envelope
 from pgoutbox.wire.plain import PLAIN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pgoutbox.message import ClaimedMessage
 
 FRAME_MAX = 4096
@@ -28,7 +30,7 @@ SHORT = st.text(max_size=60)
 HEADERS = st.dictionaries(SHORT.filter(lambda name: name not in ("CC", "BCC")), SHORT, max_size=8)
 
 
-def read(frames: list[bytes]) -> tuple[Basic.Publish, ContentHeader, bytes]:
+def read(frames: Sequence[bytes | memoryview]) -> tuple[Basic.Publish, ContentHeader, bytes]:
     data, found = b"".join(frames), []
     while data:
         size, channel, frame = pamqp.frame.unmarshal(data)

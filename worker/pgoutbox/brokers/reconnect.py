@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from pgoutbox.brokers.answers import translated
 from pgoutbox.errors import DestinationUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from pgoutbox.brokers.answers import Row
+
+log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 3.0
 """Seconds between two tries to connect, some of them random."""
+CLOSING = 1.5
+"""Seconds that the end of all connections may take."""
+UNCONNECTED: Sequence[Row] = (
+    (asyncio.CancelledError, DestinationUnavailable, "connecting was broken off"),
+    (Exception, DestinationUnavailable, "connecting failed as nobody expected; see the log"),
+)
 
 
 class Link(Protocol):
@@ -29,7 +41,7 @@ class Link(Protocol):
         ...
 
     async def close(self) -> None:
-        """End it in an orderly way within a second or two, else like `abort`."""
+        """End it in an orderly way within a second, else like `abort`."""
         ...
 
 
@@ -52,7 +64,7 @@ class Reconnecting(Generic[LinkT]):
         self._patience = patience
         self._link: LinkT | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._leaving: set[asyncio.Future[None]] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
         self._problem = ""
         self._pause = FIRST_PAUSE
         self._not_before = 0.0
@@ -62,8 +74,6 @@ class Reconnecting(Generic[LinkT]):
         """The connection. Raises `DestinationUnavailable` where there is none in time."""
         if (link := self._usable()) is not None:
             return link
-        if self._closed:
-            raise DestinationUnavailable(f"{self._where}: the publisher is closed")
         loop = asyncio.get_running_loop()
         if self._opening is None:
             if loop.time() < self._not_before:
@@ -81,35 +91,61 @@ class Reconnecting(Generic[LinkT]):
             self._link = None
         link.abort()
         # Nobody waits for what its client has to put away.
-        task = asyncio.ensure_future(link.close())
+        self._leave(link)
+
+    async def close(self) -> None:
+        """End the connection, and any attempt at one. None comes after this."""
+        self._closed = True
+        link, self._link = self._link, None
+        if link is not None:
+            self._leave(link)
+        ending = set(self._leaving)
+        if self._opening is not None:
+            self._opening.cancel()
+            ending.add(self._opening)
+        if ending:
+            _, late = await asyncio.wait(ending, timeout=CLOSING)
+            if late and link is not None:
+                link.abort()
+
+    def _leave(self, link: LinkT) -> None:
+        task = asyncio.ensure_future(self._end(link))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
-    async def close(self) -> None:
-        """End the connection, and any attempt at one."""
-        self._closed = True
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.wait([self._opening], timeout=1.0)
-        link, self._link = self._link, None
-        if link is not None:
+    async def _end(self, link: LinkT) -> None:
+        try:
             await link.close()
-        if self._leaving:
-            await asyncio.wait(self._leaving, timeout=1.0)
+        except Exception:
+            log.exception("%s: closing the connection failed", self._where)
+            link.abort()
 
     def _usable(self) -> LinkT | None:
+        if self._closed:
+            raise DestinationUnavailable(f"{self._where}: the publisher is closed")
         return self._link if self._link is not None and self._link.usable else None
 
     async def _open(self) -> None:
         try:
             old, self._link = self._link, None
-            self._link = await self._connect(old)
-        except DestinationUnavailable as error:
-            self._problem = str(error)
-            now = asyncio.get_running_loop().time()
-            self._not_before = now + self._pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
-            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            link = await self._connect(old)
+        except BaseException as error:
+            self._failed(error)
+            if not isinstance(error, Exception):
+                raise
         else:
-            self._problem, self._pause = "", FIRST_PAUSE
+            if self._closed:
+                # A client may come about although it was told not to.
+                self.drop(link)
+            else:
+                self._link, self._problem, self._pause = link, "", FIRST_PAUSE
         finally:
             self._opening = None
+
+    def _failed(self, error: BaseException) -> None:
+        if not isinstance(error, DestinationUnavailable):
+            error = translated(error, UNCONNECTED, self._where)
+        self._problem = str(error)
+        now = asyncio.get_running_loop().time()
+        self._not_before = now + self._pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)

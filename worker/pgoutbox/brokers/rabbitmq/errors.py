@@ -10,16 +10,25 @@ from typing import TYPE_CHECKING
 
 import aiormq.exceptions as amqp
 
+from pgoutbox.brokers.answers import translated
 from pgoutbox.errors import DestinationUnavailable, PublishError, RetryableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    Row = tuple[type[BaseException], type[PublishError], str]
+    from pgoutbox.brokers.answers import Row
 
 
 class VirtualHostRefused(amqp.InvalidFrameError):
     """The broker answered something else when the virtual host should open."""
+
+
+class NoConfirmation(amqp.AMQPError):
+    """The client has a result for a message, and it is not the broker's acknowledgement."""
+
+
+class NoTls(ssl.SSLError):
+    """What was said for a greeting is none of TLS."""
 
 
 # The special before the general. While connecting nothing was sent.
@@ -54,7 +63,16 @@ CONNECT_ERRORS: Sequence[Row] = (
         DestinationUnavailable,
         "what listens there does not speak AMQP 0-9-1",
     ),
-    (ssl.SSLCertVerificationError, DestinationUnavailable, "its TLS certificate was not accepted"),
+    (
+        ssl.SSLCertVerificationError,
+        DestinationUnavailable,
+        "its TLS certificate was not accepted; name its authority with ca_file",
+    ),
+    (
+        NoTls,
+        DestinationUnavailable,
+        "what listens there does not speak TLS; correct the port, or write amqp://",
+    ),
     (ssl.SSLError, DestinationUnavailable, "the TLS handshake failed"),
     (socket.gaierror, DestinationUnavailable, "the host name has no address"),
     (TimeoutError, DestinationUnavailable, "connecting took too long"),
@@ -63,14 +81,19 @@ CONNECT_ERRORS: Sequence[Row] = (
         DestinationUnavailable,
         "the broker ended the connection at once; does it have too many, or is it going down?",
     ),
-    (amqp.AMQPConnectionError, DestinationUnavailable, "the connection ended at once"),
+    (
+        amqp.AMQPConnectionError,
+        DestinationUnavailable,
+        "the connection ended at once; does that port want TLS (amqps://)?",
+    ),
     (OSError, DestinationUnavailable, "no connection could be established"),
-    (Exception, DestinationUnavailable, "the broker could not be talked to"),
+    (Exception, DestinationUnavailable, "the broker could not be talked to; see the log"),
 )
 
 # Sent: an answer, or the end of the hope for one.
 CLIENT_ERRORS: Sequence[Row] = (
     (TimeoutError, RetryableError, "no confirmation in time"),
+    (NoConfirmation, RetryableError, "what came is no confirmation"),
     (
         amqp.PublishError,
         RetryableError,
@@ -88,16 +111,18 @@ CLIENT_ERRORS: Sequence[Row] = (
     ),
     (
         amqp.ChannelAccessRefused,
-        RetryableError,
+        DestinationUnavailable,
         "the user may not publish there; grant the permission to write to the exchange",
     ),
     (amqp.ChannelPreconditionFailed, RetryableError, "the broker refused what the channel sent"),
     (amqp.AMQPChannelError, RetryableError, "the channel was closed before the confirmation"),
     (amqp.AMQPConnectionError, RetryableError, "the connection broke before the confirmation"),
     (asyncio.CancelledError, RetryableError, "the connection ended before the confirmation"),
-    (BaseException, RetryableError, "the connection failed before the confirmation"),
+    (Exception, RetryableError, "the connection failed before the confirmation; see the log"),
 )
 
+NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_MESSAGE"})
+"""How OpenSSL calls it."""
 _LIMIT = re.compile(r"larger than configured max size (\d{1,18})")
 
 
@@ -106,12 +131,14 @@ def unconnected(error: Exception, where: str) -> PublishError:
     if isinstance(error, amqp.InvalidFrameError) and "Connection.OpenOk" in str(error):
         # To the client this is like any frame that it does not expect. It names the one it does.
         error = VirtualHostRefused()
-    return _translated(CONNECT_ERRORS, error, where)
+    if isinstance(error, ssl.SSLError) and error.reason in NOT_TLS:
+        error = NoTls()
+    return translated(error, CONNECT_ERRORS, where)
 
 
 def unconfirmed(error: BaseException, where: str) -> PublishError:
     """Why a message that was sent was not confirmed."""
-    return _translated(CLIENT_ERRORS, error, where)
+    return translated(error, CLIENT_ERRORS, where)
 
 
 def size_limit(error: BaseException | None) -> int | None:
@@ -120,9 +147,3 @@ def size_limit(error: BaseException | None) -> int | None:
         return None
     found = _LIMIT.search(str(error))
     return int(found[1]) if found else None
-
-
-def _translated(table: Sequence[Row], error: BaseException, where: str) -> PublishError:
-    # The client's own texts hold the broker's words, and names out of the message.
-    meaning, text = next((row[1], row[2]) for row in table if isinstance(error, row[0]))
-    return meaning(f"{where}: {text}")

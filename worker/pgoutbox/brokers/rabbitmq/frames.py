@@ -7,16 +7,20 @@ frame there is. These three are all that a publisher sends.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pgoutbox.errors import PermanentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.wire.envelope import Envelope
+
+Part: TypeAlias = bytes | memoryview
+Parts: TypeAlias = Sequence[Part]
 
 METHOD, HEADER, BODY = 1, 2, 3
 _START = struct.Struct(">BHI")
@@ -48,7 +52,7 @@ class Framing:
     """Bytes; 0: no limit."""
     exchange: str
 
-    def frames(self, message: ClaimedMessage, envelope: Envelope, routing_key: str) -> list[bytes]:
+    def frames(self, message: ClaimedMessage, envelope: Envelope, routing_key: str) -> Parts:
         """Raises `PermanentError` for what AMQP cannot hold."""
         try:
             publish = b"".join(
@@ -73,13 +77,14 @@ class Framing:
             *self._body(envelope.body),
         ]
 
-    def _frame(self, kind: int, payload: bytes) -> tuple[bytes, bytes, bytes]:
+    def _frame(self, kind: int, payload: Part) -> tuple[Part, Part, Part]:
         return _START.pack(kind, self.channel, len(payload)), payload, _END
 
-    def _body(self, body: bytes) -> Iterator[bytes]:
+    def _body(self, body: bytes) -> Iterator[Part]:
         size = self.frame_max - FRAME_OVERHEAD if self.frame_max else len(body)
+        whole = memoryview(body)
         for start in range(0, len(body), size or 1):
-            yield from self._frame(BODY, body[start : start + size])
+            yield from self._frame(BODY, whole[start : start + size])
 
 
 def _header(message: ClaimedMessage, envelope: Envelope) -> bytes:

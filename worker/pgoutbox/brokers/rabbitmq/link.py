@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import aiormq
 from aiormq.abc import ChannelFrame
@@ -13,7 +13,6 @@ from yarl import URL
 
 from pgoutbox.brokers.rabbitmq.errors import unconnected
 from pgoutbox.brokers.rabbitmq.frames import Framing
-from pgoutbox.errors import DestinationUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,40 +20,12 @@ if TYPE_CHECKING:
     from aiormq.channel import Channel
 
     from pgoutbox.brokers.rabbitmq.url import Target
+    from pgoutbox.brokers.sending import Command
 
-CLOSE_SECONDS = 1.0
-"""How long the broker may take to agree that a connection ends."""
+CLOSE_SECONDS = 0.5
+"""How long the broker may take to agree that a connection ends, and then the client."""
 
-
-class Outgoing(NamedTuple):
-    """One message, ready to be sent."""
-
-    message_id: str
-    frames: Sequence[bytes]
-
-
-class Sent(NamedTuple):
-    """Messages that were handed to the connection together."""
-
-    confirms: Sequence[asyncio.Future[object]]
-    """One each: the client's exception, or any result for a message that was taken."""
-    written: asyncio.Future[None]
-    """Done when the operating system has them."""
-
-    @property
-    def answered(self) -> bool:
-        """Whether it is known of all of them what became of them."""
-        return all(confirm.done() for confirm in self.confirms)
-
-    def errors(self) -> list[BaseException | None]:
-        """What became of each by now; TimeoutError where nothing is known."""
-        return [_error(confirm) for confirm in self.confirms]
-
-
-def _error(confirm: asyncio.Future[object]) -> BaseException | None:
-    if not confirm.done():
-        return TimeoutError()
-    return asyncio.CancelledError() if confirm.cancelled() else confirm.exception()
+Confirm = asyncio.Future[object]
 
 
 class Socket(TransportFactory):
@@ -77,6 +48,8 @@ class Socket(TransportFactory):
             # Else a peer that is silent could hold up the end of a connection for half a minute.
             ssl_shutdown_timeout=None if self._target.tls is None else CLOSE_SECONDS,
         )
+        # Nothing counts as written that the operating system does not have.
+        self._writer.transport.set_write_buffer_limits(high=0)
         return reader, self._writer
 
     def abort(self) -> None:
@@ -92,14 +65,20 @@ class _Connection(aiormq.Connection):
 
 
 class RabbitmqLink:
-    """One connection and its channel. The channel is replaced where the broker closes it."""
+    """One channel of a connection. Where the broker closes it, the connection gets another."""
 
-    def __init__(self, connection: aiormq.Connection, socket: Socket, target: Target) -> None:
+    def __init__(
+        self, connection: aiormq.Connection, channel: Channel, socket: Socket, target: Target
+    ) -> None:
         self._connection = connection
+        self._channel = channel
         self._socket = socket
         self._target = target
-        self._channel: Channel | None = None
-        self.framing = Framing(channel=0, frame_max=0, exchange=target.exchange)
+        self.framing = Framing(
+            channel=channel.number,
+            frame_max=connection.connection_tune.frame_max,
+            exchange=target.exchange,
+        )
         self.last_confirm = 0.0
         """When the broker last confirmed something, by the event loop's clock."""
 
@@ -111,7 +90,7 @@ class RabbitmqLink:
     @property
     def usable(self) -> bool:
         """Whether messages can be sent."""
-        return self.connected and self._channel is not None and not self._channel.is_closed
+        return self.connected and not self._channel.is_closed
 
     @property
     def blocked(self) -> bool:
@@ -124,54 +103,44 @@ class RabbitmqLink:
         waiting.close()
         return True
 
-    async def open_channel(self) -> None:
-        """Have a channel that works. Raises what the client raises."""
-        # Without the flag a message that no queue took would look like one that was taken.
-        channel = await self._connection.channel(on_return_raises=True)
-        self._channel = cast("Channel", channel)
-        self.framing = Framing(
-            channel=self._channel.number,
-            frame_max=self._connection.connection_tune.frame_max,
-            exchange=self._target.exchange,
-        )
+    async def another(self, *, seconds: float) -> RabbitmqLink:
+        """Another channel of the same connection.
 
-    async def replace_channel(self, *, seconds: float) -> None:
-        """As `open_channel`. Raises `DestinationUnavailable`, without a connection then."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.open_channel()
-        except BaseException as error:
-            self.abort()
-            if isinstance(error, Exception):
-                raise unconnected(error, self._target.where) from None
-            raise
+        Raises `DestinationUnavailable`, and then the connection has ended as well.
+        """
+        return await _opened(self._connection, self._socket, self._target, seconds=seconds)
 
-    def send(self, messages: Sequence[Outgoing]) -> Sent:
-        """Send messages. Does not wait for anything. Only while it is `usable`."""
+    def silent_since(self, when: float) -> bool:
+        """Whether nothing was confirmed since, and not because the broker is `blocked`."""
+        return self.last_confirm < when and not self.blocked
+
+    def send(self, commands: Sequence[Command]) -> tuple[Sequence[Confirm], asyncio.Future[None]]:
+        """Send messages. Does not wait for anything. Only while it is `usable`.
+
+        The futures hold the client's exception, or the broker's frame. The last one is done when
+        the operating system has them.
+        """
         channel = self._channel
-        if channel is None:
-            raise DestinationUnavailable(f"{self._target.where}: there is no channel")
         # As the client's own `basic_publish` does it, for all of them at once: the broker counts
         # what it receives, so nothing may come between the count and the queue.
-        confirms: list[asyncio.Future[object]] = []
-        for message_id, _ in messages:
+        confirms: list[Confirm] = []
+        for command in commands:
             channel.delivery_tag += 1
             confirm = channel.create_future()
             channel.confirmations[channel.delivery_tag] = confirm
-            channel.message_id_delivery_tag[message_id] = channel.delivery_tag
+            channel.message_id_delivery_tag[command.key] = channel.delivery_tag
             confirms.append(confirm)
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        payload = b"".join(part for _, frames in messages for part in frames)
+        written: asyncio.Future[None] = channel.create_future()
+        payload = b"".join(part for command in commands for part in command.parts)
         self._connection.write_queue.put_nowait(
             ChannelFrame(payload=payload, should_close=False, drain_future=written)
         )
-        return Sent(confirms, written)
+        return confirms, written
 
-    def forget(self, messages: Sequence[Outgoing]) -> None:
+    def forget(self, commands: Sequence[Command]) -> None:
         """Nobody waits for the answers to these any more."""
-        if self._channel is not None:
-            for message_id, _ in messages:
-                self._channel.message_id_delivery_tag.pop(message_id, None)
+        for command in commands:
+            self._channel.message_id_delivery_tag.pop(command.key, None)
 
     def abort(self) -> None:
         """Drop the connection, and what is still to be sent."""
@@ -204,14 +173,21 @@ async def connect(target: Target, *, seconds: float) -> RabbitmqLink:
     )
     connection = _Connection(url, transport_factory=socket)
     connection.vhost = target.vhost
-    link = RabbitmqLink(connection, socket, target)
+    return await _opened(connection, socket, target, seconds=seconds)
+
+
+async def _opened(
+    connection: aiormq.Connection, socket: Socket, target: Target, *, seconds: float
+) -> RabbitmqLink:
     try:
         async with asyncio.timeout(seconds):
-            await connection.connect()
-            await link.open_channel()
+            if not connection.is_opened:
+                await connection.connect()
+            # Without the flag a message that no queue took would look like one that was taken.
+            channel = await connection.channel(on_return_raises=True)
     except BaseException as error:
-        link.abort()
+        socket.abort()
         if isinstance(error, Exception):
             raise unconnected(error, target.where) from None
         raise
-    return link
+    return RabbitmqLink(connection, cast("Channel", channel), socket, target)

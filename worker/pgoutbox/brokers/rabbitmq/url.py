@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from pgoutbox.brokers.query import options_of, split
 from pgoutbox.brokers.rabbitmq.frames import SHORT
+from pgoutbox.brokers.tls import TLS_OPTIONS, context_of, files_in
 from pgoutbox.errors import InvalidDestination
 
 if TYPE_CHECKING:
+    import ssl
     from urllib.parse import SplitResult
 
-OPTIONS = ("exchange", "heartbeat", "cafile", "certfile", "keyfile")
+OPTIONS = ("exchange", "heartbeat", *TLS_OPTIONS)
 PORTS = {"amqp": 5672, "amqps": 5671}
 HEARTBEAT = 10
 """Seconds; a peer that is silent for about three times as long is taken for dead."""
@@ -84,19 +85,8 @@ def _heartbeat(given: dict[str, str], destination: str) -> int:
 
 
 def _tls(scheme: str, given: dict[str, str], destination: str) -> ssl.SSLContext | None:
-    files = [name for name in ("cafile", "certfile", "keyfile") if name in given]
-    if scheme != "amqps":
-        if files:
-            raise InvalidDestination(destination, f"{files[0]} is for amqps:// only")
-        return None
-    if "keyfile" in given and "certfile" not in given:
-        raise InvalidDestination(destination, "keyfile needs certfile")
-    try:
-        context = ssl.create_default_context(cafile=given.get("cafile"))
-        if "certfile" in given:
-            # An empty password, so that nobody is asked for one at a terminal.
-            context.load_cert_chain(given["certfile"], given.get("keyfile"), password="")
-    except (OSError, ValueError):
-        names = ", ".join(files) or "the system's certificates"
-        raise InvalidDestination(destination, f"{names} cannot be loaded") from None
-    return context
+    if scheme == "amqps":
+        return context_of(given, destination)
+    if files := files_in(given):
+        raise InvalidDestination(destination, f"{files[0]} is for amqps:// only")
+    return None
