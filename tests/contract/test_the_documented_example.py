@@ -30,17 +30,36 @@ import pytest
 def fax_machine():
     return SimpleNamespace(url="fax://here")
 """
+READS = """
+import pytest
+from example_url import read
+from pgoutbox.errors import InvalidDestination
+from pgoutbox.publisher import PublisherOptions
+
+OPTIONS = PublisherOptions(destination="fax")
+
+def test_a_url_is_read():
+    assert read("fax://me:secret@host:7?paper=a5", OPTIONS) == ("host", 7, "a5")
+    assert read("fax://host", OPTIONS) == ("host", None, "a4")
+
+def test_a_url_that_is_wrong_is_refused_without_repeating_it():
+    with pytest.raises(InvalidDestination) as caught:
+        read("fax://me:sec/ret@host", OPTIONS)
+    assert "ret" not in str(caught.value)
+"""
 
 
 def test_the_documented_publisher_passes_its_documented_tests(tmp_path: Path) -> None:
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
-    code = [text for kind, text in blocks if kind == "python"]
+    publisher, reading, tests = (text for kind, text in blocks if kind == "python")
     (setting,) = (text for kind, text in blocks if "pytest" in text and kind == "toml")
     files = {
         "fax_library.py": LIBRARY,
         "conftest.py": CONFTEST,
-        "example_fax.py": code[0],
-        "test_fax.py": code[1],
+        "example_fax.py": publisher,
+        "example_url.py": reading,
+        "test_fax.py": tests,
+        "test_url.py": READS,
         "pyproject.toml": setting,
     }
     for name, text in files.items():

@@ -92,9 +92,11 @@ def test_names_cannot_write_on_the_terminal() -> None:
 
 def test_what_is_hidden_is_said() -> None:
     told = fact(Seen(seen(hidden=True), hidden(ACCESS)))
-    assert told.startswith("0 transactions back; not all of it is known: shop_owner, who owns")
+    assert told.startswith("fine, 0 transactions back; not all of it is known, which by itself")
+    assert "does no harm: shop_owner, who owns" in told
     assert told.endswith("As a superuser: GRANT pg_read_all_stats TO shop_owner")
-    assert fact(Seen(seen())) == "0 transactions back"
+    assert fact(Seen(seen())) == "fine, 0 transactions back"
+    assert not fact(Seen(seen(BACKEND))).startswith("fine")
     assert fact(Seen(None, "why")) == "unknown: why"
     assert as_object(None) is None
 

@@ -87,7 +87,7 @@ async def test_a_missing_client_library_is_answered_with_the_extra_that_brings_i
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     assert await refused("https://a.example/") == (
         "https:// needs the package aiohttp, which is not installed; "
-        "run: pip install 'pgoutbox[http]'"
+        "run: pip install 'pgoutbox[http]', or in a clone of it: pip install '.[http]'"
     )
 
 

@@ -19,7 +19,10 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("pgoutbox"):
             raise
-        sys.exit(f"pgoutbox: {error.name} is not installed; run: pip install 'pgoutbox[worker]'")
+        sys.exit(
+            f"pgoutbox: {error.name} is not installed; run: pip install 'pgoutbox[worker]', or in"
+            " a clone of it: pip install '.[worker]'"
+        )
     group.main(prog_name="pgoutbox")
 
 

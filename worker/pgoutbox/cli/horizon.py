@@ -64,8 +64,8 @@ def hidden(found: Access | None) -> str:
     """Whom the statistics are hidden from, and what to do."""
     owner = found.owner if found is not None and found.owner else "the owner"
     return (
-        f"not all of it is known: {owner}, who owns the tables, lacks pg_read_all_stats. As a"
-        f" superuser: GRANT pg_read_all_stats TO {owner}"
+        f"not all of it is known, which by itself does no harm: {owner}, who owns the tables, may"
+        f" not see the sessions of other roles. As a superuser: GRANT pg_read_all_stats TO {owner}"
     )
 
 
@@ -74,7 +74,7 @@ def fact(seen: Seen) -> str:
     horizon = seen.horizon
     if horizon is None:
         return f"unknown: {seen.lacks}"
-    told = f"{horizon.transactions} transactions back"
+    told = f"{'' if horizon.late else 'fine, '}{horizon.transactions} transactions back"
     if horizon.seconds:
         told += f", for up to {duration(horizon.seconds)}"
     return f"{told}; {seen.lacks}" if seen.lacks else told

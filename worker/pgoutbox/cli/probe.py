@@ -49,7 +49,7 @@ RETRYABLE = (
     "a worker repeats it with growing pauses and spends an attempt each time, which helps only"
     " against what passes by itself"
 )
-THROTTLED = "it wants fewer messages: a worker slows down, and no message dies of that"
+THROTTLED = "it wants fewer messages: a worker sends fewer at once, and no message dies of it soon"
 GONE = "it wants nothing any more: remove the destination, or have it opened again over there"
 REFUSED = (
     "change the settings, what it accepts, or what the probe looks like (--aggregate-type,"

@@ -108,7 +108,8 @@ def _remedy(entry: EntryPoint, missing: str) -> str:
     """What to install: the extra that brings the client library, where there is one."""
     if entry.module.startswith("pgoutbox.brokers."):
         # The built-in extras are named after their adapter.
-        return f"'pgoutbox[{entry.module.split('.')[2]}]'"
+        extra = entry.module.split(".")[2]
+        return f"'pgoutbox[{extra}]', or in a clone of it: pip install '.[{extra}]'"
     if entry.dist is not None and entry.extras:
         return f"'{entry.dist.name}[{','.join(entry.extras)}]'"
     return missing
