@@ -133,8 +133,8 @@ def test_a_missing_extra_is_named() -> None:
     )
     assert done.returncode == 1
     assert done.stderr == (
-        "pgoutbox: click is not installed; run: pip install 'pgoutbox[worker]', or in a clone of it:"
-        " pip install '.[worker]'\n"
+        "pgoutbox: click is not installed; run: pip install 'pgoutbox[worker]', or in a clone of"
+        " it: pip install '.[worker]'\n"
     )
 
 
