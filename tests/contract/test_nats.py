@@ -205,7 +205,7 @@ async def test_a_subject_that_no_stream_takes_is_retried_and_works_once_there_is
     nats_url: str,
 ) -> None:
     name = f"late-{uuid.uuid4().hex}"
-    chosen = PublisherOptions(destination="nats", topic=Template(f"{name}.x"), publish_timeout=3.0)
+    chosen = replace(options(), topic=Template(f"{name}.x"))
     publisher = await open_nats(nats_url, options=chosen)
     for _ in range(2):
         (answer,) = await publisher.publish_batch([make_message()])
@@ -275,13 +275,15 @@ async def test_batches_share_one_connection_and_are_answered_each_for_itself(
     assert sorted(received.body for received in stream.received()) == expected
 
 
-@pytest.mark.parametrize(("window", "warned"), [(20, True), (299, True), (300, False)])
+@pytest.mark.parametrize(("window", "warned"), [(20, True), (99, True), (100, False)])
 async def test_a_stream_that_forgets_ids_before_a_retry_may_come_is_warned_of_once(
     nats_url: str, caplog: pytest.LogCaptureFixture, *, window: int, warned: bool
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="pgoutbox.brokers.nats.publisher"):
         async with place(nats_url, duplicate_window=window) as stream:
-            publisher = await open_nats(stream.url, options=options(stream))
+            publisher = await open_nats(
+                stream.url, options=replace(options(stream), longest_retry=100.0)
+            )
             for _ in range(3):
                 assert await publisher.publish_batch([make_message()]) == [None]
             await asyncio.gather(*publisher._looking)
@@ -289,3 +291,23 @@ async def test_a_stream_that_forgets_ids_before_a_retry_may_come_is_warned_of_on
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == (1 if warned else 0)
     assert all(f"for {window} s" in line and stream.stream in line for line in lines)
+
+
+async def test_a_batch_of_many_mebibytes_holds_nothing_else_up(
+    nats_url: str,
+) -> None:
+    async with place(nats_url, max_msg_size=3 * 2**20) as stream:
+        publisher = await open_nats(
+            stream.url, options=replace(options(stream), publish_timeout=20)
+        )
+        assert await publisher.publish_batch([make_message(body=b"first")]) == [None]
+        batch = [make_message(body=b"x" * 2**20, id=i) for i in range(60)]
+        task = asyncio.ensure_future(publisher.publish_batch(batch))
+        turns = 0
+        while not task.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert await task == [None] * 60
+        # At least one turn for each piece that was written.
+        assert turns >= 60
+        await publisher.close()

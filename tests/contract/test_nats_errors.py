@@ -11,6 +11,8 @@ from unittest import mock
 
 import nats.errors
 import pytest
+from nats.aio.client import Client
+from nats.aio.transport import TcpTransport
 
 from pgoutbox.brokers.nats.errors import (
     ANSWERS,
@@ -21,8 +23,8 @@ from pgoutbox.brokers.nats.errors import (
     answered,
 )
 from pgoutbox.brokers.nats.frames import fits_subject, headers_of, publication, subject_of
-from pgoutbox.brokers.nats.link import NatsLink
-from pgoutbox.brokers.nats.publisher import open_nats
+from pgoutbox.brokers.nats.link import NatsLink, Pending
+from pgoutbox.brokers.nats.publisher import open_nats, stream_of
 from pgoutbox.brokers.nats.url import target_of
 from pgoutbox.errors import (
     DestinationUnavailable,
@@ -39,7 +41,7 @@ from pgoutbox.wire.template import Template
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pgoutbox.brokers.nats.errors import Row
+    from pgoutbox.brokers.answers import Row
 
 URL = "nats://user:hunter2@host.example"
 OPTIONS = PublisherOptions(destination="nats", publish_timeout=2.0)
@@ -49,6 +51,7 @@ CONNECT_EXAMPLES: list[Exception] = [
     nats.errors.Error("nats: 'Authorization Violation' hunter2"),
     nats.errors.InvalidUserCredentialsError(),
     nats.errors.SecureConnWantedError(),
+    NoAnswers("hunter2"),
     ssl.SSLCertVerificationError(1, "hunter2"),
     ssl.SSLError(1, "hunter2"),
     socket.gaierror(socket.EAI_NONAME, "hunter2"),
@@ -95,9 +98,9 @@ async def test_an_error_while_connecting_makes_the_destination_unavailable(
 
 
 def linked(waiting: asyncio.Future[Any]) -> mock.Mock:
-    link = mock.Mock(spec=NatsLink, usable=True, max_payload=2**20, last_answer=0.0)
+    link = mock.Mock(spec=NatsLink, usable=True, max_payload=2**20)
     link.reply.return_value = "_INBOX.1"
-    link.send.return_value = [waiting]
+    link.send.return_value = ([waiting], asyncio.get_running_loop().create_future())
     link.duplicate_window.return_value = None
     return link
 
@@ -115,8 +118,75 @@ async def test_an_error_instead_of_an_acknowledgement_is_retried(error: Exceptio
     waiting = asyncio.get_running_loop().create_future()
     waiting.set_exception(error)
     answer = await answer_to(waiting)
-    assert type(answer) is RetryableError
+    no_right = isinstance(error, Denied)
+    assert type(answer) is (DestinationUnavailable if no_right else RetryableError)
     assert well_told(answer)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"+OK", b"null", b"[]", b"{}", b'{"stream": "x"}', b'{"stream": 1, "seq": 1}', b"\xff"],
+)
+async def test_nothing_but_a_streams_acknowledgement_is_taken_for_one(data: bytes) -> None:
+    target = target_of(URL, "nats")
+    link = NatsLink(target)
+    waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    link._pending["_INBOX.1"] = Pending("orders", waiting)
+    link._on_answer("_INBOX.1", data)
+    with pytest.raises(RetryableError, match="no acknowledgement in time"):
+        stream_of(waiting, target.where)
+    link._on_answer("_INBOX.1", b'{"stream": "x", "seq": 1}')
+    assert stream_of(waiting, target.where) == "x"
+
+
+async def test_what_nobody_expected_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    publisher = await open_nats("nats://host.invalid", options=OPTIONS)
+    with (
+        mock.patch("nats.aio.client.Client.connect", side_effect=KeyError("odd")),
+        pytest.raises(DestinationUnavailable, match="see the log"),
+    ):
+        await publisher.publish_batch([make_message()])
+    assert "unexpected KeyError" in caplog.text
+    await publisher.close()
+
+
+async def test_after_close_nothing_is_opened() -> None:
+    publisher = await open_nats(URL, options=OPTIONS)
+    await publisher.close()
+    with (
+        mock.patch("nats.aio.client.Client.connect") as connect,
+        pytest.raises(DestinationUnavailable, match="the publisher is closed"),
+    ):
+        await publisher.publish_batch([make_message()])
+    connect.assert_not_called()
+
+
+def test_what_the_client_is_built_on_is_still_there() -> None:
+    """Not public: how it begins, what it hands to its flusher, and where messages come in."""
+    client = Client()
+    assert client._pending == []
+    assert client._pending_data_size == 0
+    assert client._flush_queue is None
+    assert client._transport is None
+    assert "_bare_io_writer" in inspect.getsource(TcpTransport)
+    assert list(inspect.signature(Client._process_msg).parameters) == [
+        *("self", "sid", "subject", "reply", "data", "headers")
+    ]
+    assert inspect.iscoroutinefunction(Client._process_msg)
+    assert list(inspect.signature(Client._connect_command).parameters) == ["self"]
+    # Before the command with the password is made, and after the server told of itself.
+    connecting = inspect.getsource(Client._process_connect_init)
+    assert connecting.index("self._server_info") < connecting.index("self._connect_command()")
+    flushing = inspect.getsource(Client._flusher)
+    steps = [
+        "await self._flush_queue.get()",
+        "self._transport.writelines(self._pending[:])",
+        "self._pending_data_size = 0",
+        "await self._transport.drain()",
+        "future.set_result(None)",
+    ]
+    places = [flushing.index(step) for step in steps]
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize("code", [*ANSWERS, 1, None])
@@ -177,10 +247,10 @@ def test_every_error_of_the_client_is_known_while_connecting() -> None:
         ("nats://user:hunter2@host/orders", "has no path"),
         ("nats://user:hunter2@host?stream=a", "'stream' is no option of nats://"),
         ("nats://user:hunter2@host?tls=maybe", "neither 1 nor 0"),
-        ("nats://user:hunter2@host?cafile=/ca.pem", "cafile needs tls=1"),
-        ("nats://user:hunter2@host?tls=1&cafile=/no/such/file", "cafile cannot be loaded"),
-        ("nats://user:hunter2@host?tls=1&certfile=/no/such/file", "certfile cannot be loaded"),
-        ("nats://user:hunter2@host?tls=1&keyfile=/key.pem", "keyfile needs certfile"),
+        ("nats://user:hunter2@host?ca_file=/ca.pem", "ca_file needs tls=1"),
+        ("nats://user:hunter2@host?tls=1&ca_file=/no/such/file", "ca_file cannot be loaded"),
+        ("nats://user:hunter2@host?tls=1&cert_file=/no/such/file", "cert_file cannot be loaded"),
+        ("nats://user:hunter2@host?tls=1&key_file=/key.pem", "key_file needs cert_file"),
         ("nats://user:hunter2@host?inbox_prefix=a.*", "without wildcards"),
         ("nats://host?credentials=/no/such/file", "credentials file"),
     ],
@@ -194,7 +264,9 @@ async def test_a_url_that_makes_no_sense_is_refused_at_the_start_without_repeati
     assert caught.value.__cause__ is None
 
 
-@pytest.mark.parametrize("topic", ["", "a..b", ".a", "a.", "a b", "a.*", ">", "a.>"])
+@pytest.mark.parametrize(
+    "topic", ["", "a..b", ".a", "a.", "a b", "a.*", ">", "a.>", "a..{event_type}"]
+)
 async def test_a_topic_that_is_no_subject_is_refused_at_the_start(topic: str) -> None:
     options = PublisherOptions(destination="nats", topic=Template(topic))
     with pytest.raises(InvalidDestination, match="no subject to publish to"):

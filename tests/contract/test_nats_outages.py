@@ -95,7 +95,7 @@ async def closes_quickly(publisher: NatsPublisher) -> None:
     began = time.monotonic()
     await publisher.close()
     await publisher.close()
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 2.0
 
 
 async def test_nothing_that_was_acknowledged_is_lost_and_nothing_else_is_stored_by_an_outage() -> (
@@ -235,7 +235,10 @@ async def test_closing_is_quick_while_the_server_is_silent(
     task = asyncio.ensure_future(proxied.publish_batch(batch))
     await asyncio.sleep(0.05)  # long enough for the first ones to be sent
     await closes_quickly(proxied)
-    assert {type(error) for error in await task} == {RetryableError}
+    answers = await task
+    assert type(answers[0]) is RetryableError
+    # The network takes some mebibytes; what is behind them never left.
+    assert type(answers[-1]) is DestinationUnavailable
 
 
 async def test_a_server_that_says_nothing_makes_the_destination_unavailable_in_half_the_time() -> (
@@ -287,9 +290,9 @@ async def test_wrong_logins_and_missing_permissions_are_told_apart() -> None:
         "mute:wr0ng@": (DestinationUnavailable, "the user, password, token or credentials"),
         "wr0ng@": (DestinationUnavailable, "the user, password, token or credentials"),
         "": (DestinationUnavailable, "the user, password, token or credentials"),
-        "mute:p%25%2F@": (RetryableError, "may not publish to the subject"),
-        "deaf:p%25%2F@": (RetryableError, "may not subscribe to its inbox"),
-        "own:p%25%2F@": (RetryableError, "may not subscribe to its inbox"),
+        "mute:p%25%2F@": (DestinationUnavailable, "may not publish to the subject"),
+        "deaf:p%25%2F@": (DestinationUnavailable, "may not subscribe to its inbox"),
+        "own:p%25%2F@": (DestinationUnavailable, "may not subscribe to its inbox"),
     }
     with own_nats(LIMITED) as server:
         for login, (meaning, text) in told.items():
@@ -325,5 +328,5 @@ async def test_over_tls_the_server_has_to_be_who_it_says_and_plain_text_is_no_wa
         stranger = await attempt(url, make_message(), None)
         assert type(stranger) is DestinationUnavailable
         assert "its TLS certificate was not accepted" in str(stranger)
-        known = await attempt(f"{url}&cafile={certificate}", make_message(), None)
+        known = await attempt(f"{url}&ca_file={certificate}", make_message(), None)
         assert "no stream takes the subject" in str(known)

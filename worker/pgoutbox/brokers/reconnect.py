@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from pgoutbox.brokers.answers import translated
@@ -43,6 +44,14 @@ class Link(Protocol):
     async def close(self) -> None:
         """End it in an orderly way within a second, else like `abort`."""
         ...
+
+
+def cut(writer: asyncio.StreamWriter | None) -> None:
+    """Drop a connection, and what is still to be sent. May be called again."""
+    if writer is not None:
+        # What asyncio raises where the connection was lost before.
+        with suppress(AttributeError):
+            writer.transport.abort()
 
 
 LinkT = TypeVar("LinkT", bound=Link)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from nats import errors as nats
 
+from pgoutbox.brokers.answers import translated
 from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    Row = tuple[type[BaseException], type[PublishError], str]
+    from pgoutbox.brokers.answers import Row
 
 
 class Denied(nats.Error):
@@ -45,14 +46,23 @@ CONNECT_ERRORS: Sequence[Row] = (
         DestinationUnavailable,
         "the server offers no TLS, and the URL asks for it (tls=1)",
     ),
-    (ssl.SSLCertVerificationError, DestinationUnavailable, "its TLS certificate was not accepted"),
+    (
+        NoAnswers,
+        DestinationUnavailable,
+        "the user may not subscribe to its inbox; grant it, or set inbox_prefix in the URL",
+    ),
+    (
+        ssl.SSLCertVerificationError,
+        DestinationUnavailable,
+        "its TLS certificate was not accepted; name its authority with tls=1 and ca_file",
+    ),
     (ssl.SSLError, DestinationUnavailable, "the TLS handshake failed"),
     (socket.gaierror, DestinationUnavailable, "the host name has no address"),
     (TimeoutError, DestinationUnavailable, "connecting took too long"),
     (nats.NoServersError, DestinationUnavailable, "no connection could be established"),
     (nats.Error, DestinationUnavailable, "what listens there does not speak NATS"),
     (OSError, DestinationUnavailable, "no connection could be established"),
-    (Exception, DestinationUnavailable, "the server could not be talked to"),
+    (Exception, DestinationUnavailable, "the server could not be talked to; see the log"),
 )
 
 # Sent: an answer that is no acknowledgement, or the end of the hope for one.
@@ -64,7 +74,7 @@ CLIENT_ERRORS: Sequence[Row] = (
     ),
     (
         Denied,
-        RetryableError,
+        DestinationUnavailable,
         "the user may not publish to the subject; grant it the permission",
     ),
     (
@@ -73,7 +83,8 @@ CLIENT_ERRORS: Sequence[Row] = (
         "the user may not subscribe to its inbox; grant it, or set inbox_prefix in the URL",
     ),
     (TimeoutError, RetryableError, "no acknowledgement in time"),
-    (Exception, RetryableError, "the connection broke before the acknowledgement"),
+    (nats.Error, RetryableError, "the connection broke before the acknowledgement"),
+    (Exception, RetryableError, "the acknowledgement could not be received; see the log"),
 )
 
 # What JetStream answers, by its error code. Any other is retried.
@@ -95,12 +106,12 @@ ANSWERS: Mapping[int, tuple[type[PublishError], str]] = {
 
 def unconnected(error: Exception, where: str) -> PublishError:
     """Why no connection came about."""
-    return _translated(CONNECT_ERRORS, error, where)
+    return translated(error, CONNECT_ERRORS, where)
 
 
 def unacknowledged(error: BaseException, where: str) -> PublishError:
     """Why a message that was sent was not acknowledged."""
-    return _translated(CLIENT_ERRORS, error, where)
+    return translated(error, CLIENT_ERRORS, where)
 
 
 def answered(answer: Mapping[str, object], where: str) -> PublishError:
@@ -111,9 +122,3 @@ def answered(answer: Mapping[str, object], where: str) -> PublishError:
         return meaning(f"{where}: {text}")
     number = f"error {code}" if isinstance(code, int) else "an unknown error"
     return RetryableError(f"{where}: JetStream refused the message with {number}")
-
-
-def _translated(table: Sequence[Row], error: BaseException, where: str) -> PublishError:
-    # The client's own texts hold the server's words, and names out of the message.
-    meaning, text = next((row[1], row[2]) for row in table if isinstance(error, row[0]))
-    return meaning(f"{where}: {text}")

@@ -13,6 +13,7 @@ from nats import errors
 from nats.aio.client import Client
 
 from pgoutbox.brokers.nats.errors import Denied, NoAnswers, Refused, unconnected
+from pgoutbox.brokers.reconnect import cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from pgoutbox.brokers.nats.url import Target
+    from pgoutbox.brokers.sending import Command
 
 CLOSE_SECONDS = 1.0
 """How long a connection may take to end."""
@@ -28,15 +30,6 @@ PING_SECONDS = 10
 NO_RESPONDERS = "503"
 
 Answer = dict[str, Any]
-
-
-class Command(NamedTuple):
-    """One message, ready to be sent."""
-
-    reply: str
-    """Where its answer goes, and to none other's."""
-    subject: str
-    parts: Sequence[bytes]
 
 
 class Pending(NamedTuple):
@@ -72,25 +65,29 @@ class NatsClient(Client):
             raise errors.SecureConnWantedError
         return super()._connect_command()
 
-    async def send(self, data: bytes) -> None:
-        """Hand these commands to the flusher. Does not wait for it."""
-        await self._send_command(data)
-        await self._flush_pending()
+    def send(self, data: bytes) -> asyncio.Future[None]:
+        """Hand these commands to the flusher; done when the operating system has them.
 
-    @property
-    def unsent(self) -> bool:
-        """Whether something waits that the operating system does not have yet."""
-        writer = self._writer
-        return self.pending_data_size > 0 or (
-            writer is not None and writer.transport.get_write_buffer_size() > 0
-        )
+        Not by the client's own `publish`: that would do so message by message, and its way to the
+        flusher may swallow a cancellation.
+        """
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending.append(data)
+        self._pending_data_size += len(data)
+        assert self._flush_queue is not None  # noqa: S101 - it is connected
+        self._flush_queue.put_nowait(written)
+        return written
+
+    def write_through(self) -> None:
+        """Count nothing as written that the operating system does not have."""
+        if self._writer is not None:
+            self._writer.transport.set_write_buffer_limits(high=0)
 
     def abort(self) -> None:
         """Drop the connection, and what is still to be sent."""
         self._pending = []
         self._pending_data_size = 0
-        if self._writer is not None:
-            self._writer.transport.abort()
+        cut(self._writer)
 
     @property
     def _writer(self) -> asyncio.StreamWriter | None:
@@ -116,11 +113,6 @@ class NatsLink:
     def usable(self) -> bool:
         """Whether messages can be sent."""
         return self._client.is_connected and not self._aborted
-
-    @property
-    def unsent(self) -> bool:
-        """Whether something waits that the operating system does not have yet."""
-        return self._client.unsent
 
     @property
     def max_payload(self) -> int:
@@ -159,17 +151,35 @@ class NatsLink:
             inbox_prefix=target.inbox_prefix,
             # No limit: at its own the client would wait for as long as the server reads nothing.
             pending_size=sys.maxsize,
+            flusher_queue_size=0,
             **login,
         )
+        self._client.write_through()
         self._client.inbox = self._client.new_inbox()
         await self._client.subscribe(f"{self._client.inbox}.*", cb=self._on_message)
+        # A ping overtakes what is not written yet. The answer to one that does not comes after what
+        # the server has against the subscription.
+        await self._client.send(b"")
+        await self._client.flush(max(int(seconds), 1))
+        if isinstance(self._last_error, NoAnswers):
+            raise self._last_error
 
     def reply(self) -> str:
         """A subject for the answer to one message."""
         return f"{self._client.inbox}.{next(self._numbers)}"
 
-    async def send(self, commands: Sequence[Command]) -> list[asyncio.Future[Answer]]:
-        """Send messages; a future each for their answers, which holds an error where none comes."""
+    def silent_since(self, when: float) -> bool:
+        """Whether no answer came since."""
+        return self.last_answer < when
+
+    def send(
+        self, commands: Sequence[Command]
+    ) -> tuple[Sequence[asyncio.Future[Answer]], asyncio.Future[None]]:
+        """Send messages. Does not wait for anything. Only while it is `usable`.
+
+        The futures hold an error where no answer comes. The last one is done when the operating
+        system has them.
+        """
         loop = asyncio.get_running_loop()
         waiting = []
         for reply, subject, _ in commands:
@@ -178,13 +188,13 @@ class NatsLink:
             answer.add_done_callback(_look)
             self._pending[reply] = Pending(subject, answer)
             waiting.append(answer)
-        await self._client.send(b"".join(part for *_, parts in commands for part in parts))
-        return waiting
+        payload = b"".join(part for command in commands for part in command.parts)
+        return waiting, self._client.send(payload)
 
     def forget(self, commands: Sequence[Command]) -> None:
         """Nobody waits for the answers to these any more."""
         for command in commands:
-            self._pending.pop(command.reply, None)
+            self._pending.pop(command.key, None)
 
     async def duplicate_window(self, stream: str, seconds: float) -> float | None:
         """For how many seconds the stream knows message ids; None where that cannot be had."""
@@ -234,6 +244,7 @@ class NatsLink:
         self._last_error = error
         text = str(error).lower()
         if "permissions violation for subscription" in text:
+            self._last_error = NoAnswers()
             self._fail(NoAnswers())
         elif "permissions violation for publish" in text:
             # The client has put the server's words, and with them the subject, in lower case.

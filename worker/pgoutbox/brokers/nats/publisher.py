@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
+from pgoutbox.brokers.answers import Answers, prepared
 from pgoutbox.brokers.nats.errors import answered, unacknowledged
 from pgoutbox.brokers.nats.frames import (
     EVENT_PREFIX,
@@ -14,11 +16,17 @@ from pgoutbox.brokers.nats.frames import (
     publication,
     subject_of,
 )
-from pgoutbox.brokers.nats.link import Command, NatsLink
+from pgoutbox.brokers.nats.link import NatsLink
 from pgoutbox.brokers.nats.url import target_of
 from pgoutbox.brokers.reconnect import Reconnecting
-from pgoutbox.errors import InvalidDestination, PermanentError, PublishError
-from pgoutbox.wire.template import Template
+from pgoutbox.brokers.sending import Command, answers_to
+from pgoutbox.errors import (
+    DestinationUnavailable,
+    InvalidDestination,
+    PermanentError,
+    PublishError,
+)
+from pgoutbox.wire.template import DEFAULT_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,22 +35,16 @@ if TYPE_CHECKING:
     from pgoutbox.brokers.nats.url import Target
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.publisher import PublisherOptions
+    from pgoutbox.wire.template import Template
 
 log = logging.getLogger(__name__)
-
-DEFAULT_TOPIC = Template("outbox.event.{aggregate_type}")
-PATIENCE = 0.9
-"""The part of the publish timeout after which what is not acknowledged is answered for. What is
-left lets a batch be answered message by message before the worker cancels it as a whole."""
-LONGEST_PAUSE = 300.0
-"""Seconds between two attempts at a message, at most, unless the settings say otherwise."""
 
 
 async def open_nats(url: str, /, *, options: PublisherOptions) -> NatsPublisher:
     """Open a ``nats://`` URL, without connecting to it."""
     target = target_of(url, options.destination)
     topic = options.topic or DEFAULT_TOPIC
-    if topic.fixed and not fits_subject(topic.text):
+    if not fits_subject(topic.filled("x")):
         raise InvalidDestination(
             options.destination,
             "the topic is no subject to publish to: it has a blank, a wildcard or an empty part",
@@ -54,13 +56,15 @@ class NatsPublisher:
     """Sends batches over one connection, and answers with what the streams acknowledged."""
 
     def __init__(self, target: Target, topic: Template, options: PublisherOptions) -> None:
+        self._where = target.where
         self._target = target
-        self.topic = topic
+        self._topic = topic
         self._destination = options.destination
         self._encode = options.wire.encode
-        self._patience = options.publish_timeout * PATIENCE
-        self._connecting = options.publish_timeout / 2
-        self._links = Reconnecting(self._connect, where=target.where, patience=self._connecting)
+        self._answer_within = options.answer_within
+        self._connect_within = options.connect_within
+        self._longest_retry = options.longest_retry
+        self._links = Reconnecting(self._connect, where=self._where, patience=self._connect_within)
         self._streams: set[str] = set()
         """Those whose duplicate window was looked at."""
         self._looking: set[asyncio.Task[None]] = set()
@@ -71,19 +75,23 @@ class NatsPublisher:
         """Send them all and wait for the acknowledgements."""
         if not messages:
             return []
-        until = asyncio.get_running_loop().time() + self._patience
+        until = asyncio.get_running_loop().time() + self._answer_within
         link = await self._links.get()
-        answers: dict[int, PublishError | None] = {}
-        commands: dict[int, Command] = {}
-        for place, message in enumerate(messages):
+        unsent = DestinationUnavailable(f"{self._where}: the connection ended before it was sent")
+        answers = Answers(len(messages), unsent)
+        ready = prepared(messages, partial(self._command, link=link), answers)
+        drop = partial(self._links.drop, link)
+        found = await answers_to(list(ready.values()), link=link, drop=drop, until=until)
+        for place, answer in zip(ready, found, strict=False):
             try:
-                commands[place] = self._command(message, link)
-            except PermanentError as error:
-                answers[place] = error
-        if commands:
-            found = await self._acknowledged(link, list(commands.values()), until)
-            answers |= dict(zip(commands, found, strict=True))
-        return [answers[place] for place in range(len(messages))]
+                stream = stream_of(answer, self._where)
+            except PublishError as error:
+                answers.failed(place, error)
+            else:
+                # Also where it is a duplicate: then the stream has it from an earlier attempt.
+                answers.taken(place)
+                self._look_at(link, stream)
+        return answers.whole()
 
     async def close(self) -> None:
         """Close the connection."""
@@ -96,69 +104,36 @@ class NatsPublisher:
             self._links.drop(before)
         link = NatsLink(self._target)
         try:
-            await link.connect(self._connecting)
+            await link.connect(self._connect_within)
         except BaseException:
             self._links.drop(link)
             raise
         return link
 
-    def _command(self, message: ClaimedMessage, link: NatsLink) -> Command:
+    def _command(self, message: ClaimedMessage, *, link: NatsLink) -> Command:
         envelope = self._encode(message, prefix=EVENT_PREFIX)
-        subject = subject_of(message, self.topic)
+        subject = subject_of(message, self._topic)
         headers = headers_of(message, envelope)
         size = len(headers) + len(envelope.body)
         if size > link.max_payload:
             raise PermanentError(
-                f"{self._target.where}: the message has {size} bytes with its headers; "
+                f"{self._where}: the message has {size} bytes with its headers; "
                 f"the server takes {link.max_payload} (its max_payload)"
             )
         reply = link.reply()
         return Command(reply, subject, publication(subject, reply, headers, envelope.body))
 
-    async def _acknowledged(
-        self, link: NatsLink, commands: Sequence[Command], until: float
-    ) -> list[PublishError | None]:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        waiting = await link.send(commands)
-        try:
-            await asyncio.wait(waiting, timeout=max(until - began, 0.0))
-            answers = [self._answer(link, each) for each in waiting]
-        except asyncio.CancelledError:
-            if link.unsent:
-                # What nobody waits for must not go out later.
-                self._links.drop(link)
-            raise
-        finally:
-            link.forget(commands)
-        if link.last_answer < began and not all(each.done() for each in waiting):
-            # It may hang for longer than the pings take to notice.
-            self._links.drop(link)
-        return answers
-
-    def _answer(self, link: NatsLink, waiting: asyncio.Future[Answer]) -> PublishError | None:
-        where = self._target.where
-        if not waiting.done():
-            return unacknowledged(TimeoutError(), where)
-        if error := waiting.exception():
-            return unacknowledged(error, where)
-        answer = waiting.result()
-        if "error" in answer:
-            return answered(answer["error"], where)
-        # Also where it is a duplicate: then the stream has it from an earlier attempt.
-        if answer["stream"] not in self._streams:
-            self._look_at(link, answer["stream"])
-        return None
-
     def _look_at(self, link: NatsLink, stream: str) -> None:
+        if stream in self._streams:
+            return
         self._streams.add(stream)
         task = asyncio.ensure_future(self._check_window(link, stream))
         self._looking.add(task)
         task.add_done_callback(self._looking.discard)
 
     async def _check_window(self, link: NatsLink, stream: str) -> None:
-        window = await link.duplicate_window(stream, self._connecting)
-        if window is not None and window < LONGEST_PAUSE:
+        window = await link.duplicate_window(stream, self._connect_within)
+        if window is not None and window < self._longest_retry:
             log.warning(
                 "destination %s: the NATS stream %s knows a message's id for %g s, but up to %g s "
                 "may pass before another attempt, and that one would be stored once more; "
@@ -166,5 +141,18 @@ class NatsPublisher:
                 self._destination,
                 stream,
                 window,
-                LONGEST_PAUSE,
+                self._longest_retry,
             )
+
+
+def stream_of(answer: asyncio.Future[Answer], where: str) -> str:
+    """Which stream has the message. Raises what its answer means, where it has none."""
+    if not answer.done():
+        raise unacknowledged(TimeoutError(), where)
+    if error := answer.exception():
+        raise unacknowledged(error, where)
+    found = answer.result()
+    if "error" in found:
+        raise answered(found["error"], where)
+    stream: str = found["stream"]
+    return stream

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import ssl
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,12 +10,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from pgoutbox.brokers.query import hosts_of, options_of, split_hosts, switch
+from pgoutbox.brokers.tls import TLS_OPTIONS, context_of, files_in
 from pgoutbox.errors import InvalidDestination
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping
 
-OPTIONS = ("tls", "cafile", "certfile", "keyfile", "credentials", "inbox_prefix")
+OPTIONS = ("tls", *TLS_OPTIONS, "credentials", "inbox_prefix")
 PORT = 4222
 _INBOX = re.compile(r"[^\s.*>]+(?:\.[^\s.*>]+)*")
 
@@ -83,19 +84,8 @@ def _credentials(given: Mapping[str, str], destination: str) -> Path | None:
 
 
 def _tls(given: dict[str, str], destination: str) -> ssl.SSLContext | None:
-    files = [name for name in ("cafile", "certfile", "keyfile") if name in given]
-    if not switch(given, "tls", destination, default=False):
-        if files:
-            raise InvalidDestination(destination, f"{files[0]} needs tls=1")
-        return None
-    if "keyfile" in given and "certfile" not in given:
-        raise InvalidDestination(destination, "keyfile needs certfile")
-    try:
-        context = ssl.create_default_context(cafile=given.get("cafile"))
-        if "certfile" in given:
-            # An empty password, so that nobody is asked for one at a terminal.
-            context.load_cert_chain(given["certfile"], given.get("keyfile"), password="")
-    except (OSError, ValueError):
-        names = ", ".join(files) or "the system's certificates"
-        raise InvalidDestination(destination, f"{names} cannot be loaded") from None
-    return context
+    if switch(given, "tls", destination, default=False):
+        return context_of(given, destination)
+    if files := files_in(given):
+        raise InvalidDestination(destination, f"{files[0]} needs tls=1")
+    return None

@@ -13,6 +13,7 @@ from yarl import URL
 
 from pgoutbox.brokers.rabbitmq.errors import unconnected
 from pgoutbox.brokers.rabbitmq.frames import Framing
+from pgoutbox.brokers.reconnect import cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,8 +55,7 @@ class Socket(TransportFactory):
 
     def abort(self) -> None:
         """Drop the connection, and what is still to be sent."""
-        if self._writer is not None:
-            self._writer.transport.abort()
+        cut(self._writer)
 
 
 class _Connection(aiormq.Connection):
