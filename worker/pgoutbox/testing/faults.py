@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias
 
 import pytest
@@ -136,6 +136,7 @@ async def _callers_until_now(address: str, callers: list[str]) -> int:
     while ours not in callers:  # noqa: ASYNC110 - it is next in line
         await asyncio.sleep(0)
     writer.close()
+    await writer.wait_closed()
     return len(callers)
 
 
@@ -151,15 +152,17 @@ Behave: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Await
 async def _server(behave: Behave, address: str = "127.0.0.1:0") -> AsyncIterator[str]:
     """Listens while the context lasts, and does with each connection as told."""
     writers: list[asyncio.StreamWriter] = []
+    tasks: set[asyncio.Task[None]] = set()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers.append(writer)
-        try:
+        with suppress(ConnectionError, asyncio.CancelledError):
             await behave(reader, writer)
-        except (ConnectionError, asyncio.CancelledError):
-            return
 
-    server = await asyncio.start_server(connected, *_split(address))
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        tasks.add(asyncio.ensure_future(connected(reader, writer)))
+
+    server = await asyncio.start_server(accept, *_split(address))
     host, port = server.sockets[0].getsockname()
     try:
         yield f"{host}:{port}"
@@ -167,6 +170,8 @@ async def _server(behave: Behave, address: str = "127.0.0.1:0") -> AsyncIterator
         server.close()
         for writer in writers:
             writer.transport.abort()
+        if tasks:
+            await asyncio.wait(tasks, timeout=PROMPTLY)
 
 
 async def _hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -197,6 +202,7 @@ def _forward(target: str) -> Behave:
             await asyncio.gather(_pass_on(reader, requests), _pass_on(answers, writer))
         finally:
             requests.transport.abort()
+            await requests.wait_closed()
 
     return forward
 

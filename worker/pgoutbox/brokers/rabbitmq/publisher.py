@@ -48,7 +48,7 @@ class RabbitmqPublisher:
     def __init__(self, target: Target, options: PublisherOptions) -> None:
         self._where = target.where
         self._target = target
-        self._topic = options.topic or DEFAULT_TOPIC
+        self.topic = options.topic or DEFAULT_TOPIC
         self._encode = options.wire.encode
         self._answer_within = options.answer_within
         self._connect_within = options.connect_within
@@ -131,7 +131,7 @@ class RabbitmqPublisher:
                 f"{self._where}: the message has {len(envelope.body)} bytes; "
                 f"the broker takes {self._size_limit} (its max_message_size)"
             )
-        topic = self._topic.render(message)
+        topic = self.topic.render(message)
         return Command(str(message.message_id), topic, framing.frames(message, envelope, topic))
 
 
