@@ -58,7 +58,7 @@ class NatsPublisher:
     def __init__(self, target: Target, topic: Template, options: PublisherOptions) -> None:
         self._where = target.where
         self._target = target
-        self._topic = topic
+        self.topic = topic
         self._destination = options.destination
         self._encode = options.wire.encode
         self._answer_within = options.answer_within
@@ -112,7 +112,7 @@ class NatsPublisher:
 
     def _command(self, message: ClaimedMessage, *, link: NatsLink) -> Command:
         envelope = self._encode(message, prefix=EVENT_PREFIX)
-        subject = subject_of(message, self._topic)
+        subject = subject_of(message, self.topic)
         headers = headers_of(message, envelope)
         size = len(headers) + len(envelope.body)
         if size > link.max_payload:
