@@ -52,6 +52,12 @@ SAID: list[tuple[bytes, type[PublishError], str]] = [
     (b"CLUSTERDOWN The cluster is down", DestinationUnavailable, "the cluster is down"),
     (b"ERR unknown command 'XADD'", DestinationUnavailable, "came with Redis 5"),
     (b"ERR Protocol error: invalid bulk length", PermanentError, "proto-max-bulk-len"),
+    (
+        b"ERR Protocol error: unauthenticated multibulk length",
+        DestinationUnavailable,
+        "user or the password",
+    ),
+    (b"ERR Protocol error: expected '$', got 'x'", RetryableError, "make sense"),
     (b"ERR something else", RetryableError, "refused the message"),
     (b"NEWCODE something else", RetryableError, "refused the message"),
 ]

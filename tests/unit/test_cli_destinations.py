@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
+from click.testing import CliRunner
 
+from pgoutbox.cli.destinations import without_secrets
+from pgoutbox.cli.main import group
 from pgoutbox.errors import (
     Defer,
     DestinationGone,
@@ -201,3 +204,26 @@ def test_the_built_in_publishers_take_a_probe(tmp_path: Path) -> None:
     assert run("test", "default", "--to", "noop://?batch=1").exit_code == 0
     assert run("test", "default", "--to", f"jsonl://{file}").exit_code == 0
     assert json.loads(file.read_text())["event_type"] == "probe"
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://:hunter2", "nats://u:hunter2", "kafka://a:1,b:hunter2", "amqp://x y:hunter2/"]
+)
+def test_what_stands_where_a_port_should_be_is_not_shown(url: str) -> None:
+    assert "hunter2" not in without_secrets(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["kafka://a.example:9092,b.example:9092/t", "redis://[::1]:6379/0", "sqs://eu-west-1/orders"],
+)
+def test_hosts_and_ports_are_shown(url: str) -> None:
+    assert without_secrets(url) == url
+
+
+def test_no_timeout_is_not_a_number_of_seconds() -> None:
+    ended = CliRunner().invoke(
+        group, ["destinations", "test", "default", "--to", "noop://", "--timeout", "nan"]
+    )
+    assert ended.exit_code == 2
+    assert "nan is no number of seconds" in ended.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from typing import TYPE_CHECKING
@@ -22,9 +23,18 @@ COLUMNS = (
     *("concurrency", "rate", "publish_timeout", "max_attempts"),
 )
 # Longer and with a digit in it, a part of a webhook's path is a secret as often as not.
+_HOST = re.compile(r"([A-Za-z0-9._{}\[\]-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
 LONGEST_SHOWN = 20
 
 to_option = click.option("--to", metavar="URL", help="The URL of the destination `default`.")
+
+
+def _a_number(
+    _context: click.Context, _parameter: click.Parameter, value: float | None
+) -> float | None:
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is no number of seconds")
+    return value
 
 
 @click.group("destinations")
@@ -78,6 +88,7 @@ def show(to: str | None, *, as_json: bool) -> None:
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True, max=3600),
+    callback=_a_number,
     metavar="SECONDS",
     help="Instead of the destination's publish_timeout.",
 )
@@ -159,6 +170,9 @@ def without_secrets(url: str) -> str:
         # A password with one of these marks in it looks as if the host ended there.
         return f"{scheme}{colon}..."
     host = authority.rpartition("@")[2]
+    if host and not all(map(_HOST.fullmatch, host.split(","))):
+        # It may be a password that nobody stands before.
+        return f"{scheme}{colon}..."
     if slash != "/":
         return f"{scheme}{colon}{host}"
     path = re.split("[?#]", path, maxsplit=1)[0]

@@ -108,11 +108,14 @@ ERROR_CODES: Sequence[tuple[str, type[PublishError], str]] = (
         DestinationUnavailable,
         "the server knows no streams; they came with Redis 5",
     ),
+    # So it speaks of a command of many words from somebody who has not said who they are.
+    ("Protocol error: unauthenticated", DestinationUnavailable, REFUSED_USER),
     (
-        "Protocol error",
+        "Protocol error: invalid bulk length",
         PermanentError,
         "the payload is larger than the server's proto-max-bulk-len",
     ),
+    ("Protocol error", RetryableError, "the server could not make sense of the message"),
 )
 
 
