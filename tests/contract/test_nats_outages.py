@@ -91,6 +91,12 @@ async def until_more(taken: list[bytes], count: int) -> None:
             await asyncio.sleep(0.01)
 
 
+async def handed_over(publisher: NatsPublisher) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while (link := publisher._links._link) is None or not link._pending:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0)
+
+
 async def closes_quickly(publisher: NatsPublisher) -> None:
     began = time.monotonic()
     await publisher.close()
@@ -195,7 +201,7 @@ async def test_a_publish_is_cancelled_at_once_while_the_server_is_silent(
     assert await answer(proxied, make_message()) is None
     proxy.hold_answers()
     task = asyncio.ensure_future(proxied.publish_batch([make_message()]))
-    await asyncio.sleep(0.05)  # long enough for it to be sent
+    await handed_over(proxied)
     task.cancel()
     done, _ = await asyncio.wait([task], timeout=0.5)
     assert done
@@ -213,7 +219,7 @@ async def test_what_was_cancelled_before_it_was_sent_is_not_sent_later(
     proxy.freeze()
     large = [make_message(body=b"%d" % i * 2**19) for i in range(30)]
     tasks = [asyncio.ensure_future(publisher.publish_batch([each])) for each in large]
-    await asyncio.sleep(0.05)  # long enough for the first ones to be sent
+    await handed_over(publisher)
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
@@ -233,7 +239,7 @@ async def test_closing_is_quick_while_the_server_is_silent(
     proxy.freeze()
     batch = [make_message(body=b"x" * 2**19) for _ in range(20)]
     task = asyncio.ensure_future(proxied.publish_batch(batch))
-    await asyncio.sleep(0.05)  # long enough for the first ones to be sent
+    await handed_over(proxied)
     await closes_quickly(proxied)
     answers = await task
     assert type(answers[0]) is RetryableError

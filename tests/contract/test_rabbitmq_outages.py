@@ -71,6 +71,12 @@ async def until_taken(publisher: RabbitmqPublisher, message: ClaimedMessage) -> 
             await asyncio.sleep(0.02)
 
 
+async def handed_over(publisher: RabbitmqPublisher) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while (link := publisher._links._link) is None or not link._channel.confirmations:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0)
+
+
 async def closes_quickly(publisher: RabbitmqPublisher) -> None:
     began = time.monotonic()
     await publisher.close()
@@ -180,7 +186,7 @@ async def test_a_publish_is_cancelled_at_once_while_the_broker_is_silent(
     assert await answer(proxied, make_message()) is None
     proxy.hold_answers()
     task = asyncio.ensure_future(proxied.publish_batch([make_message()]))
-    await asyncio.sleep(0.05)  # long enough for it to be sent
+    await handed_over(proxied)
     task.cancel()
     done, _ = await asyncio.wait([task], timeout=0.5)
     assert done
@@ -195,7 +201,7 @@ async def test_closing_is_quick_while_the_broker_is_silent(
     assert await answer(proxied, make_message()) is None
     proxy.freeze()
     task = asyncio.ensure_future(proxied.publish_batch([make_message(body=b"x" * 2**20)]))
-    await asyncio.sleep(0.05)  # long enough for it to be sent
+    await handed_over(proxied)
     await closes_quickly(proxied)
     assert type((await task)[0]) is RetryableError
 
