@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from pgoutbox.brokers.aws.message import Entry, entry_for, group_of
 from pgoutbox.testing import make_message
@@ -130,6 +130,7 @@ def test_any_ordering_key_makes_a_group_that_aws_allows(key: str) -> None:
     assert group == group_of(make_message(ordering_key=key))
 
 
+@example(b"", {"outbox-body-encoding": "", "outbox-headers": "{}"}, "", DEBEZIUM)
 @given(
     st.binary(max_size=50) | texts.map(str.encode),
     st.dictionaries(texts, texts, max_size=15),

@@ -129,8 +129,9 @@ async def test_close_is_quick_while_the_server_hangs_and_ends_what_is_under_way(
 ) -> None:
     assert await publish_one(publisher, make_message()) is None
     proxy.hold_answers()
+    before = proxy.connections
     under_way = asyncio.ensure_future(publish_one(publisher, make_message()))
-    await asyncio.to_thread(proxy.until_connected, 1)
+    await asyncio.to_thread(proxy.until, lambda: proxy.connections > before, "no connection")
     async with asyncio.timeout(2.0):
         await publisher.close()
         await publisher.close()
@@ -142,8 +143,9 @@ async def test_a_cancelled_publish_is_over_at_once_and_the_next_one_works(
 ) -> None:
     assert await publish_one(publisher, make_message(body=b"1")) is None
     proxy.freeze(newcomers=True)
+    before = proxy.connections
     under_way = asyncio.ensure_future(publish_one(publisher, make_message(body=b"2")))
-    await asyncio.to_thread(proxy.until_connected, 1)
+    await asyncio.to_thread(proxy.until, lambda: proxy.connections > before, "no connection")
     under_way.cancel()
     done, _ = await asyncio.wait([under_way], timeout=1)
     assert done

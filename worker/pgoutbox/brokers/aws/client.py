@@ -30,6 +30,7 @@ class _Handle:
 
     def __init__(self, opening: asyncio.Task[Any]) -> None:
         self.opening = opening
+        self._closing: asyncio.Task[None] | None = None
         self.users = 0
         self.dropped = False
         # Whoever waited may be gone when it fails: then nobody asks for the error.
@@ -46,10 +47,16 @@ class _Handle:
             self.opening.cancel()
             await asyncio.wait([self.opening], timeout=CLOSING_SECONDS)
         if self.opening.done() and not self.failed:
-            # What goes wrong while leaving is nobody's concern any more.
-            with suppress(Exception):
-                async with asyncio.timeout(CLOSING_SECONDS):
-                    await self.opening.result().__aexit__(None, None, None)
+            if self._closing is None:
+                self._closing = asyncio.ensure_future(self._leave(self.opening.result()))
+            # Not cancelled where it takes longer: half closed, its connections would stay for ever.
+            await asyncio.wait([self._closing], timeout=CLOSING_SECONDS)
+
+    @staticmethod
+    async def _leave(client: Any) -> None:  # noqa: ANN401 - the library has no types
+        # What goes wrong while leaving is nobody's concern any more.
+        with suppress(Exception):
+            await client.__aexit__(None, None, None)
 
 
 class AwsClient:
@@ -88,7 +95,7 @@ class AwsClient:
         if handle is not None:
             await handle.close()
 
-    async def _use(self, operation: str | None, parameters: Mapping[str, Any]) -> Any:  # noqa: ANN401 - the library has no types
+    async def _use(self, operation: str | None, parameters: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as above
         handle = self._handle()
         handle.users += 1
         try:
