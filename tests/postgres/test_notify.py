@@ -249,6 +249,8 @@ async def test_whoever_insists_on_notifications_is_told_at_each_test_that_there_
     listening = asyncio.create_task(listener.run())
     await eventually(lambda: len(tests) > 3)
     listening.cancel()
+    # Its connection closes with it.
+    await asyncio.wait([listening])
     changes = events.of(WakeupModeChanged)
     assert {(one.mode, one.insisted) for one in changes} == {("poll", insist)}
     assert len(changes) >= told

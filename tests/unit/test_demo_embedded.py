@@ -19,9 +19,17 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["/bin/sleep", "60"]) as sleeping:
-        yield sleeping
-        sleeping.kill()
+    # Of whoever runs tests in the background it would inherit to ignore what a watcher sends.
+    before = signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    try:
+        sleeping = subprocess.Popen(["/bin/sleep", "60"])
+    finally:
+        signal.signal(signal.SIGQUIT, before)
+    with sleeping:
+        try:
+            yield sleeping
+        finally:
+            sleeping.kill()
 
 
 def test_a_server_that_cannot_be_set_up_leaves_no_folder(
