@@ -67,7 +67,7 @@ class Breaker:
 
         ``retry_after``: seconds for which the destination asked to be left alone.
         """
-        special = self._is_special(message_row)
+        special = self.differs(message_row)
         if not special:
             self._failed_since(now)
             if len(self._failing) < self.limits.failures:
@@ -80,7 +80,7 @@ class Breaker:
 
         As no attempt depends on it, the same message counts each time.
         """
-        special = self._is_special(message_row)
+        special = self.differs(message_row)
         if not special:
             self._failed_since(now)
             self._unreached += 1
@@ -88,8 +88,12 @@ class Breaker:
         return special
 
     def differs(self, message_row: int) -> bool:
-        """A message was not taken. Whether others got through since it last was not."""
-        return self._is_special(message_row)
+        """A message was not taken: whether others got through since it last was not."""
+        before = self._seen.pop(message_row, None)
+        self._seen[message_row] = self._successes
+        if len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+        return before is not None and self._successes > before
 
     def gone(self, now: float) -> bool:
         """The destination said that nothing is wanted there any more. True: it is news."""
@@ -122,14 +126,6 @@ class Breaker:
     def half_opens_in(self, now: float) -> float:
         """Seconds until a message may try; 0 unless it is open."""
         return max(0.0, (self._open_until or now) - now)
-
-    def _is_special(self, message_row: int) -> bool:
-        """Whether others got through since it last failed."""
-        before = self._seen.pop(message_row, None)
-        self._seen[message_row] = self._successes
-        if len(self._seen) > REMEMBERED:
-            self._seen.popitem(last=False)
-        return before is not None and self._successes > before
 
     def _failed_since(self, now: float) -> None:
         if not (self._failing or self._unreached):
