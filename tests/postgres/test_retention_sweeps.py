@@ -232,9 +232,10 @@ async def test_the_documented_role_archives_and_drops_old_days(
         async with dispatching(role.dsn, to(Scripted()), retention_mode="archive") as running:
             await running.events.finished(20)
             await tended(running, conn)
+            # The worker's own sweep may be the one that drops it, and be at it still.
+            await eventually(lambda: by_hand[0] not in days_of(conn))
             assert running.events.of(DatabaseFailed) == []
     assert (statuses(conn), archived(conn)) == ({}, 20)
-    assert by_hand[0] not in days_of(conn)
 
 
 @pytest.mark.parametrize("order", list(permutations(MODES)))
