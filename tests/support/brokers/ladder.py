@@ -14,7 +14,7 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
 import pytest
@@ -24,10 +24,13 @@ from tests.support.workers import free_port
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from testcontainers.core.container import DockerContainer
+
 __all__ = [
     "Address",
     "Server",
     "address_in",
+    "container_of",
     "free_port",
     "from_environment",
     "in_docker",
@@ -37,6 +40,7 @@ __all__ = [
     "program",
     "split_address",
     "start_process",
+    "until_listening",
 ]
 
 PATIENCE = 60.0
@@ -88,9 +92,9 @@ def program(name: str) -> str | None:
     return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
 
 
-def nothing(name: str, advice: str = "") -> NoReturn:
+def nothing(name: str, advice: str = "", *, known: str = "") -> NoReturn:
     """Fail the test: there is no such server here. A skipped promise would look like a kept one."""
-    known = f"Set PGOUTBOX_TEST_{name}_URL to the address of one that tests may use"
+    known = known or f"Set PGOUTBOX_TEST_{name}_URL to the address of one that tests may use"
     ways = [known, *filter(None, [advice.rstrip(".")]), "start a Docker engine"]
     pytest.fail(f"No {name} server for this test. {', or '.join(ways)}.", pytrace=False)
 
@@ -161,6 +165,22 @@ def in_docker(
     patience: float = PATIENCE,
 ) -> Iterator[Address | None]:
     """Where a container's ``port`` is to be found meanwhile; None where Docker gives us none."""
+    env = dict(environment or {})
+    with container_of(image, command=command, env=env, ports=[port]) as container:
+        if container is None:
+            yield None
+            return
+        address = Address("127.0.0.1", int(container.get_exposed_port(port)))
+        until_listening(image, address, time.monotonic() + patience)
+        yield address
+
+
+@contextlib.contextmanager
+def container_of(image: str, **options: Any) -> Iterator[DockerContainer | None]:
+    """A container that has been started, not yet ready; None where Docker gives us none.
+
+    ``options``: those of a testcontainers ``DockerContainer``.
+    """
     if not (Path("/var/run/docker.sock").exists() or "DOCKER_HOST" in os.environ):
         yield None
         return
@@ -168,8 +188,7 @@ def in_docker(
     from testcontainers.core.container import DockerContainer  # noqa: PLC0415
 
     try:
-        container = DockerContainer(image, command=command).with_exposed_ports(port)
-        container.with_envs(**(environment or {})).start()
+        container = DockerContainer(image, **options).start()
     except (DockerException, OSError):
         # Its client leaves the socket of an engine that said no to the garbage collector.
         with warnings.catch_warnings(action="ignore", category=ResourceWarning):
@@ -177,14 +196,13 @@ def in_docker(
         yield None
         return
     try:
-        address = Address("127.0.0.1", int(container.get_exposed_port(port)))
-        _until_listening(image, address, time.monotonic() + patience)
-        yield address
+        yield container
     finally:
         container.stop()
 
 
-def _until_listening(image: str, address: Address, deadline: float) -> None:
+def until_listening(image: str, address: Address, deadline: float) -> None:
+    """Return once a container takes connections, before ``deadline`` on the monotonic clock."""
     while not listening(address):
         if time.monotonic() > deadline:
             pytest.fail(f"the container of {image} did not listen in time", pytrace=False)
