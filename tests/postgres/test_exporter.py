@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,8 @@ from psycopg.conninfo import make_conninfo
 from structlog.testing import capture_logs
 
 from pgoutbox.database.conninfo import DatabaseOptions
-from pgoutbox.telemetry.exporter import Exporter, Source
+from pgoutbox.telemetry.exporter import Exporter
+from pgoutbox.telemetry.exporter_source import Source
 from tests.support.exporters import ExporterProcess, Samples, samples
 from tests.support.horizons import held_snapshot, pass_transactions
 from tests.support.observing import eventually
@@ -28,6 +30,8 @@ HORIZON = "EXECUTE ON FUNCTION outbox_horizon()"
 DEAD = {"status": "dead", "pending_since": None}
 UP = ("outbox_collector_up",)
 HELD = {"outbox_xmin_age_seconds", "outbox_xmin_age_transactions"}
+TABLE = {"outbox_table_live_tuples", "outbox_table_dead_tuples"}
+LAST_SUCCESS = "outbox_collector_last_success_timestamp_seconds"
 OWN = {"outbox_collector_up", "outbox_collector_duration_seconds", "outbox_build_info"}
 
 
@@ -71,7 +75,9 @@ def test_an_outage_takes_the_gauges_away_and_they_come_back_by_themselves(
         eventually(lambda: exporter.scrape()[UP] == 1, "a look")
         proxy.refuse()
         eventually(lambda: exporter.scrape()[UP] == 0, "a look that fails")
-        assert {name for name, *_ in exporter.scrape()} == OWN
+        failing = exporter.scrape()
+        assert {name for name, *_ in failing} == OWN | {LAST_SUCCESS}
+        assert failing[LAST_SUCCESS,] < time.time()
         assert exporter.get("/healthz") == 200
         proxy.accept()
         eventually(lambda: exporter.scrape()[UP] == 1, "a look that succeeds again")
@@ -112,14 +118,54 @@ async def test_scrapes_ask_nobody(dsn: str) -> None:
     assert (pages, len(connections)) == ({3}, 1)
 
 
-async def test_a_destination_that_is_empty_again_is_gone(
+async def test_a_destination_that_is_empty_again_is_at_0(
     dsn: str, conn: psycopg.Connection
 ) -> None:
     source = source_of(lambda: dsn)
     insert(conn, destination="bank")
-    assert ("outbox_expired_leases", "bank") in await seen(source)
+    assert (await seen(source))["outbox_pending_messages", "bank", "ready"] == 1
     conn.execute("DELETE FROM outbox")
-    assert "bank" not in {key[1] for key in await seen(source) if len(key) > 1}
+    told = await seen(source)
+    assert {value for key, value in told.items() if "bank" in key} == {0.0}
+    assert ("outbox_oldest_pending_age_seconds", "bank") in told
+
+
+async def test_row_versions_and_the_last_vacuum_are_told_of_the_table_in_this_schema(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    conn.execute("CREATE SCHEMA elsewhere CREATE TABLE outbox (id int)")
+    source = source_of(lambda: dsn)
+    for _ in range(3):
+        insert(conn, destination="bank")
+    conn.execute("DELETE FROM outbox WHERE id = (SELECT min(id) FROM outbox)")
+    assert ("outbox_table_last_vacuum_timestamp_seconds",) not in await seen(source)
+    conn.execute("VACUUM outbox")
+    told = await seen(source)
+    assert told["outbox_table_live_tuples",] == 2
+    assert told["outbox_table_dead_tuples",] == 0
+    assert told["outbox_table_last_vacuum_timestamp_seconds",] == pytest.approx(time.time(), abs=60)
+
+
+def test_a_table_that_somebody_locked_keeps_no_scrape_waiting(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    insert(conn, destination="bank")
+    with ExporterProcess(dsn).started() as exporter:
+        eventually(lambda: exporter.scrape()[UP] == 1, "a look")
+        waits = []
+        with conn.transaction():
+            conn.execute("LOCK outbox IN ACCESS EXCLUSIVE MODE")
+
+            def not_up() -> bool:
+                began = time.monotonic()
+                told = exporter.scrape()
+                waits.append(time.monotonic() - began)
+                return told[UP] == 0
+
+            eventually(not_up, "a look that was not finished in time")
+            assert ("outbox_dead_letter_messages", "bank") not in exporter.scrape()
+        assert max(waits) < 1
+        eventually(lambda: exporter.scrape()[UP] == 1, "a look that succeeds again")
 
 
 async def test_statistics_that_are_not_finished_in_time_take_only_their_own_gauges_away(
@@ -134,7 +180,7 @@ async def test_statistics_that_are_not_finished_in_time_take_only_their_own_gaug
             told = await seen(source)
         assert told[UP] == 0
         assert told["outbox_xmin_age_transactions",] >= 200
-        assert {name for name, *_ in told} == OWN | HELD
+        assert {name for name, *_ in told} == OWN | HELD | TABLE
         assert "statement timeout" in lines[0]["error"]
         again = await seen(source)
     assert again[UP] == 1

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -10,8 +10,14 @@ from structlog.testing import capture_logs
 from pgoutbox.database.conninfo import DatabaseOptions
 from pgoutbox.database.horizon import Holder, Horizon
 from pgoutbox.database.statistics import DestinationStatistics, parse
-from pgoutbox.telemetry.exporter import Exporter, Look, Source, folded
+from pgoutbox.database.upkeep import Upkeep
+from pgoutbox.telemetry.exporter import Exporter
+from pgoutbox.telemetry.exporter_labels import FORGOTTEN_AFTER
+from pgoutbox.telemetry.exporter_source import Look, Source
 from tests.support.exporters import Samples, samples
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 COUNTS: dict[str, Any] = dict.fromkeys(DestinationStatistics.__slots__, 0)
 HOLDER = Holder(
@@ -45,18 +51,23 @@ def source(clock: Clock) -> Source:
     return Source(DatabaseOptions(dsn=str), interval=10.0, clock=clock)
 
 
-def found(horizon: Horizon | None = NOTHING_HELD, **destinations: dict[str, Any]) -> Look:
+def found(
+    horizon: Horizon | None = NOTHING_HELD,
+    *,
+    served: Sequence[str] = (),
+    **destinations: dict[str, Any],
+) -> Look:
     named = {name: COUNTS | counts for name, counts in destinations.items()}
     seen = [14.9, 15.1, 0.1]
     states = ["running", "running", "draining"]
     worker = {"owner": "p", "incarnation": "i", "version": "1", "slots": 1, "busy": 0}
-    more = {"counters": {}, "destinations": {}, "started_at": ""}
+    more = {"counters": {}, "destinations": {name: {} for name in served}, "started_at": ""}
     workers = [
         worker | more | {"state": state, "seen_age": age}
         for state, age in zip(states, seen, strict=True)
     ]
     answer = {"at": 5000.0, "cap": 10, "destinations": named, "workers": workers}
-    return Look(parse(answer), horizon)
+    return Look(parse(answer), horizon, Upkeep(live=7, dead=2, vacuumed_at=4000.5))
 
 
 def page(*sources: Source) -> Samples:
@@ -119,7 +130,8 @@ def test_an_age_that_is_not_known_is_left_out_and_never_zero(
 
 
 def test_a_horizon_without_statistics_is_shown_and_not_up(source: Source, clock: Clock) -> None:
-    source._look = Look(None, Horizon(hidden=False, holders=(HOLDER,)), psycopg.Error("too slow"))
+    held = Horizon(hidden=False, holders=(HOLDER,))
+    source._look = Look(None, held, failure=psycopg.Error("too slow"))
     told = page(source)
     assert told["outbox_xmin_age_transactions",] == 70
     assert told["outbox_collector_up",] == 0
@@ -154,25 +166,56 @@ async def test_a_failure_is_told_once_and_again_only_when_it_is_another() -> Non
     assert page(source)["outbox_collector_up",] == 0
 
 
-def test_two_databases_share_a_page_on_which_each_name_is_described_once(
-    source: Source, clock: Clock
+def test_row_versions_are_told_and_the_last_vacuum_only_where_there_was_one(
+    source: Source,
 ) -> None:
-    other = Source(DatabaseOptions(dsn=str), clock=clock)
-    source._look, other._look = found(bank={}), found(mail={})
-    text = generate_latest(Exporter([source, other]).registry).decode()
-    assert text.count("# TYPE outbox_expired_leases ") == 1
-    assert {key for key in samples(text) if key[0] == "outbox_expired_leases"} == {
-        ("outbox_expired_leases", "bank"),
-        ("outbox_expired_leases", "mail"),
-    }
+    source._look = found()
+    told = page(source)
+    assert told["outbox_table_live_tuples",] == 7
+    assert told["outbox_table_dead_tuples",] == 2
+    assert told["outbox_table_last_vacuum_timestamp_seconds",] == 4000.5
+    source._look = source._look._replace(upkeep=Upkeep(live=7, dead=2, vacuumed_at=None))
+    assert ("outbox_table_last_vacuum_timestamp_seconds",) not in page(source)
 
 
-def test_beyond_the_limit_destinations_share_a_name_with_sums_and_the_oldest_age() -> None:
-    each = {
-        f"d{i}": DestinationStatistics(**COUNTS | {"ready": 2, "oldest_pending_age": float(i)})
-        for i in range(5)
-    }
-    told = folded(each, limit=2)
-    assert list(told) == ["d0", "d1", "_other"]
-    assert (told["_other"].ready, told["_other"].oldest_pending_age) == (6, 4.0)
-    assert list(folded(each, limit=5)) == list(each)
+def test_a_destination_that_drained_is_shown_at_0_for_an_hour(source: Source, clock: Clock) -> None:
+    source._look = found(bank={"ready": 4, "dead": 1, "oldest_pending_age": 9.0})
+    assert page(source)["outbox_oldest_pending_age_seconds", "bank"] == 9
+    source._look = found()
+    told = page(source)
+    assert {value for key, value in told.items() if "bank" in key} == {0.0}
+    assert ("outbox_pending_messages", "bank", "ready") in told
+    assert ("outbox_oldest_pending_timestamp_seconds", "bank") not in told
+    source._looked_at = clock.now = 1000.0 + FORGOTTEN_AFTER
+    assert ("outbox_dead_letter_messages", "bank") in page(source)
+    source._looked_at = clock.now = clock.now + 0.1
+    assert ("outbox_dead_letter_messages", "bank") not in page(source)
+
+
+def test_a_destination_that_a_worker_serves_is_shown_at_0_before_its_first_message(
+    source: Source,
+) -> None:
+    source._look = found(served=["bank"])
+    told = page(source)
+    assert told["outbox_dead_letter_messages", "bank"] == 0
+    assert told["outbox_pending_messages", "bank", "ready"] == 0
+
+
+def test_nothing_is_shown_at_0_while_nobody_knows(source: Source) -> None:
+    source._look = found(bank={"ready": 4})
+    page(source)
+    source._look = None
+    assert not [key for key in page(source) if "bank" in key]
+
+
+def test_with_names_each_sample_says_which_database_it_is_about(clock: Clock) -> None:
+    options = DatabaseOptions(dsn=str)
+    shop, stock = (Source(options, name=name, clock=clock) for name in ("shop", "stock"))
+    shop._look, stock._look = found(bank={"ready": 4}), None
+    text = generate_latest(Exporter([shop, stock]).registry).decode()
+    assert text.count("# TYPE outbox_collector_up ") == 1
+    assert 'outbox_collector_up{database="shop"} 1.0' in text
+    assert 'outbox_collector_up{database="stock"} 0.0' in text
+    assert 'outbox_expired_leases{database="shop",destination="bank"} 0.0' in text
+    assert 'outbox_workers{database="shop",state="running"} 1.0' in text
+    assert text.count('database="stock"') == 1

@@ -258,16 +258,19 @@ def test_destinations_without_number_share_one_label() -> None:
 def test_slots_and_connections_are_asked_for_at_each_scrape(metrics: Metrics) -> None:
     assert value(metrics, "outbox_worker_slots") == 200
     assert value(metrics, "outbox_worker_busy_slots") == 0
-    assert value(metrics, "outbox_db_pool_connections", state="idle") is None
+    assert value(metrics, "outbox_db_pool_connections", state="idle") == 0
+    assert value(metrics, "outbox_db_pool_errors_total") == 0
     busy = [3]
     metrics.watch_slots(lambda: busy[0])
-    metrics.watch_pool(lambda: {"pool_size": 3, "pool_available": 1, "requests_waiting": 4})
+    stats = {"pool_size": 3, "pool_available": 1, "requests_waiting": 4, "requests_errors": 5}
+    metrics.watch_pool(lambda: stats)
     assert value(metrics, "outbox_worker_busy_slots") == 3
     busy[0] = 5
     assert value(metrics, "outbox_worker_busy_slots") == 5
     assert value(metrics, "outbox_db_pool_connections", state="idle") == 1
     assert value(metrics, "outbox_db_pool_connections", state="used") == 2
     assert value(metrics, "outbox_db_pool_requests_waiting") == 4
+    assert value(metrics, "outbox_db_pool_errors_total") == 5
 
 
 def test_what_is_exported_can_be_read_as_open_metrics(metrics: Metrics) -> None:

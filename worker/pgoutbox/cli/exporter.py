@@ -58,7 +58,8 @@ async def serve(settings: Settings, *, port: int, interval: float) -> int:
     import structlog  # noqa: PLC0415
 
     from pgoutbox.database.conninfo import DatabaseOptions  # noqa: PLC0415
-    from pgoutbox.telemetry.exporter import STATEMENT_SECONDS, Exporter, Source  # noqa: PLC0415
+    from pgoutbox.telemetry.exporter import Exporter  # noqa: PLC0415
+    from pgoutbox.telemetry.exporter_source import STATEMENT_SECONDS, Source  # noqa: PLC0415
     from pgoutbox.telemetry.probes import Probes, Readiness  # noqa: PLC0415
 
     options = DatabaseOptions(

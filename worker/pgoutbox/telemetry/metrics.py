@@ -1,4 +1,4 @@
-"""Events into Prometheus metrics. Every name that a worker exports stands in this file.
+"""Events into Prometheus metrics; which ones there are says `pgoutbox.telemetry.catalogue.worker`.
 
 A worker exports what it did itself. What the table holds (backlog, ages, dead letters) comes from
 one place per database, so that no sum counts it twice.
@@ -11,16 +11,11 @@ import time
 from typing import TYPE_CHECKING, assert_never
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-)
 from prometheus_client.registry import Collector
 
 from pgoutbox import events
 from pgoutbox._version import __version__
+from pgoutbox.telemetry.catalogue import worker as names
 from pgoutbox.telemetry.tally import (
     DRAIN_SECONDS,
     EXPIRED,
@@ -33,9 +28,10 @@ from pgoutbox.telemetry.tally import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from prometheus_client.metrics_core import Metric
+    from prometheus_client.metrics_core import Metric as Family
 
     from pgoutbox.events import Event
+    from pgoutbox.telemetry.catalogue.metric import Values
 
 
 class Metrics(Collector):
@@ -62,7 +58,7 @@ class Metrics(Collector):
         self._finalize_seconds = Distribution(STATEMENT_SECONDS)
         self._drain_seconds = Distribution(DRAIN_SECONDS)
         self._busy: Callable[[], int] = int
-        self._pool_stats: Callable[[], Mapping[str, int]] | None = None
+        self._pool_stats: Callable[[], Mapping[str, int]] = dict
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
@@ -112,146 +108,55 @@ class Metrics(Collector):
             case _:
                 assert_never(event)
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
         """What is exported."""
         yield from self._counters()
         yield from self._histograms()
         yield from self._gauges()
-        about = {"version": __version__, "python": platform.python_version()}
-        yield InfoMetricFamily("outbox_build", "The version that runs", value=about)
+        yield names.BUILD.info({"version": __version__, "python": platform.python_version()})
 
-    def _counters(self) -> Iterator[Metric]:
+    def _counters(self) -> Iterator[Family]:
         each = self._tally.destinations.items()
-        yield _counter(
-            "outbox_messages_claimed",
-            "Messages that this worker claimed",
-            ("destination",),
-            {(name,): tally.claimed for name, tally in each},
+        attempts: dict[Values, float] = {
+            (name, label): tally.attempts[kind]
+            for name, tally in each
+            for kind, label in OUTCOMES.items()
+        }
+        dead: dict[Values, float] = {
+            (name, reason): count for name, tally in each for reason, count in tally.dead.items()
+        }
+        yield names.MESSAGES_CLAIMED.counter({(name,): tally.claimed for name, tally in each})
+        yield names.PUBLISH_ATTEMPTS.counter(attempts)
+        yield names.MESSAGES_PUBLISHED.counter({(name,): tally.published for name, tally in each})
+        yield names.MESSAGES_DEAD_LETTERED.counter(dead)
+        yield names.PUBLISHER_FAILURES.counter({(name,): tally.crashes for name, tally in each})
+        yield names.FINALIZE_REFUSED.counter({(name,): tally.refused for name, tally in each})
+        yield names.LEASES_LOST.counter({(): self._tally.leases_lost})
+        yield names.LEASES_RECLAIMED.counter({(): self._tally.leases_reclaimed})
+        yield names.LEASES_RELEASED.counter(
+            {(reason,): count for reason, count in self._tally.released.items()}
         )
-        yield _counter(
-            "outbox_publish_attempts",
-            "Publishes that ended, by what was observed",
-            ("destination", "outcome"),
-            {
-                (name, label): tally.attempts[kind]
-                for name, tally in each
-                for kind, label in OUTCOMES.items()
-            },
-        )
-        yield _counter(
-            "outbox_messages_published",
-            "Messages that were published and recorded as done",
-            ("destination",),
-            {(name,): tally.published for name, tally in each},
-        )
-        yield _counter(
-            "outbox_messages_dead_lettered",
-            "Messages that this worker buried",
-            ("destination", "reason"),
-            {(name, reason): count for name, tally in each for reason, count in tally.dead.items()},
-        )
-        yield from self._trouble_counters()
-        yield from self._lease_counters()
+        yield names.POOL_ERRORS.counter({(): self._pool_stats().get("requests_errors", 0)})
 
-    def _trouble_counters(self) -> Iterator[Metric]:
+    def _histograms(self) -> Iterator[Family]:
         each = self._tally.destinations.items()
-        yield _counter(
-            "outbox_publisher_failures",
-            "Unclassified exceptions of a publisher: bugs",
-            ("destination",),
-            {(name,): tally.crashes for name, tally in each},
-        )
-        yield _counter(
-            "outbox_finalize_refused",
-            "Results that the database would not record: these messages are published again",
-            ("destination",),
-            {(name,): tally.refused for name, tally in each},
-        )
-
-    def _lease_counters(self) -> Iterator[Metric]:
-        yield _counter(
-            "outbox_leases_lost",
-            "Leases that somebody else took over before this worker was done",
-            (),
-            {(): self._tally.leases_lost},
-        )
-        yield _counter(
-            "outbox_leases_reclaimed",
-            "Claims of a message whose lease had expired",
-            (),
-            {(): self._tally.leases_reclaimed},
-        )
-        yield _counter(
-            "outbox_leases_released",
-            "Leases handed back with their attempt refunded",
-            ("reason",),
-            {(reason,): count for reason, count in self._tally.released.items()},
-        )
-
-    def _histograms(self) -> Iterator[Metric]:
-        publish = HistogramMetricFamily(
-            "outbox_publish_duration_seconds",
-            "From call to end of a publish",
-            labels=["destination"],
-        )
-        latency = HistogramMetricFamily(
-            "outbox_delivery_latency_seconds",
-            "From when a message was owed to the end of the publish that delivered it",
-            labels=["destination"],
-        )
-        for name, tally in self._tally.destinations.items():
-            publish.add_metric([name], tally.seconds.buckets(), tally.seconds.total)
-            latency.add_metric([name], tally.latency.buckets(), tally.latency.total)
-        yield publish
-        yield latency
-        for title, what, distribution in (
-            ("claim", "A claim that brought something", self._claim_seconds),
-            ("finalize", "The write of one batch of transitions", self._finalize_seconds),
-            ("drain", "From the signal to the end of the drain", self._drain_seconds),
+        yield names.PUBLISH_DURATION.histogram({(name,): tally.seconds for name, tally in each})
+        yield names.DELIVERY_LATENCY.histogram({(name,): tally.latency for name, tally in each})
+        for metric, seconds in (
+            (names.CLAIM_DURATION, self._claim_seconds),
+            (names.FINALIZE_DURATION, self._finalize_seconds),
+            (names.DRAIN_DURATION, self._drain_seconds),
         ):
-            yield HistogramMetricFamily(
-                f"outbox_{title}_duration_seconds",
-                what,
-                buckets=distribution.buckets(),
-                sum_value=distribution.total,
-            )
+            yield metric.histogram({(): seconds})
 
-    def _gauges(self) -> Iterator[Metric]:
-        yield _gauge("outbox_worker_slots", "Messages that may be held at once", self._slots)
-        yield _gauge("outbox_worker_busy_slots", "Messages that are held now", self._busy())
-        yield _gauge("outbox_worker_draining", "1 from the signal to the end", self._tally.draining)
-        breakers = GaugeMetricFamily(
-            "outbox_breaker_open",
-            "1 while the destination fails for all and is only tried now and then",
-            labels=["destination"],
-        )
-        for name, tally in self._tally.destinations.items():
-            breakers.add_metric([name], float(tally.open))
-        yield breakers
-        if self._pool_stats is not None:
-            stats = self._pool_stats()
-            idle = stats.get("pool_available", 0)
-            pool = GaugeMetricFamily(
-                "outbox_db_pool_connections", "Connections to the database", labels=["state"]
-            )
-            pool.add_metric(["idle"], idle)
-            pool.add_metric(["used"], stats.get("pool_size", 0) - idle)
-            yield pool
-            yield _gauge(
-                "outbox_db_pool_requests_waiting",
-                "Tasks that wait for a connection",
-                stats.get("requests_waiting", 0),
-            )
-
-
-def _counter(
-    name: str, what: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]
-) -> Metric:
-    family = CounterMetricFamily(name, what, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, value)
-    return family
-
-
-def _gauge(name: str, what: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, what, value=float(value))
+    def _gauges(self) -> Iterator[Family]:
+        each = self._tally.destinations.items()
+        yield names.WORKER_SLOTS.gauge({(): self._slots})
+        yield names.WORKER_BUSY_SLOTS.gauge({(): self._busy()})
+        yield names.WORKER_DRAINING.gauge({(): self._tally.draining})
+        yield names.BREAKER_OPEN.gauge({(name,): tally.open for name, tally in each})
+        stats = self._pool_stats()
+        idle = stats.get("pool_available", 0)
+        used = stats.get("pool_size", 0) - idle
+        yield names.POOL_CONNECTIONS.gauge({("idle",): idle, ("used",): used})
+        yield names.POOL_REQUESTS_WAITING.gauge({(): stats.get("requests_waiting", 0)})

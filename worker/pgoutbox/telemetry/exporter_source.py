@@ -1,0 +1,145 @@
+"""Looks at one database, once per interval, and remembers what the last look found."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+import psycopg
+import structlog
+
+from pgoutbox.database import horizon, statistics, upkeep
+from pgoutbox.database.conninfo import LOCAL_SETTINGS, DatabaseOptions, conninfo, local_settings
+from pgoutbox.errors import PgOutboxError
+from pgoutbox.events import DatabaseFailed
+from pgoutbox.telemetry.exporter_labels import Labels
+from pgoutbox.telemetry.quiet import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pgoutbox.database.horizon import Horizon
+    from pgoutbox.database.statistics import Statistics
+    from pgoutbox.database.upkeep import Upkeep
+
+DEFAULT_INTERVAL = 10.0
+STATEMENT_SECONDS = 2.0
+LOOK_SECONDS = 8.0
+"""How long one look may take in all: a try at each of two hosts, and four statements."""
+
+
+class Look(NamedTuple):
+    """What one look at a database found."""
+
+    statistics: Statistics | None
+    """None where they failed."""
+    horizon: Horizon | None
+    """None where this role may not ask."""
+    upkeep: Upkeep | None = None
+    """None where there is no outbox."""
+    failure: psycopg.Error | None = None
+    """Why there are no statistics."""
+
+
+class Source:
+    """One database: how to look at it, and what the last look found."""
+
+    def __init__(
+        self,
+        options: DatabaseOptions,
+        *,
+        name: str | None = None,
+        interval: float = DEFAULT_INTERVAL,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``name`` of the database, where there are several.
+
+        ``interval``: seconds from the begin of one look to that of the next.
+        """
+        self.name = name
+        self.labels = Labels(clock=clock)
+        self._options = options
+        self._interval = interval
+        self._clock = clock
+        named = {} if name is None else {"database": name}
+        self._log = structlog.get_logger().bind(**named)
+        self._look: Look | None = None
+        self._looked_at = clock()
+        self._failed_at: float | None = None
+        self._said = ""
+        self.duration: float | None = None
+        """Seconds that the last look took, whether or not it failed. None before the first."""
+        self.succeeded_at: float | None = None
+        """When the last look that found everything ended, in seconds since the epoch."""
+
+    @property
+    def look(self) -> Look | None:
+        """What the last look found; None if it failed, or if it was too long ago."""
+        age = self._clock() - self._looked_at
+        return self._look if age <= 2 * self._interval + LOOK_SECONDS else None
+
+    async def watch(self) -> NoReturn:
+        """Look, once per interval. Raises nothing that another try may cure."""
+        while True:
+            began = self._clock()
+            await self.refresh()
+            await asyncio.sleep(max(began + self._interval - self._clock(), 0.0))
+
+    async def refresh(self) -> None:
+        """Look once."""
+        began = self._clock()
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                self._look = await _look(self._options)
+        except (psycopg.Error, PgOutboxError, OSError, ValueError) as error:
+            self._look = None
+            self._tell_failure(error)
+        else:
+            if self._look.failure is None:
+                self.succeeded_at = time.time()
+                self._tell_success()
+            else:
+                self._tell_failure(self._look.failure)
+        self._looked_at = self._clock()
+        self.duration = self._looked_at - began
+
+    def _tell_failure(self, error: BaseException) -> None:
+        if self._failed_at is None:
+            self._failed_at = self._clock()
+        failed = DatabaseFailed.because("look", error)
+        said = clean(failed.error or type(error).__name__)
+        if said != self._said:
+            self._said = said
+            self._log.warning("database failed", doing=failed.doing, error=said)
+
+    def _tell_success(self) -> None:
+        if self._failed_at is not None:
+            seconds = round(self._clock() - self._failed_at, 1)
+            self._log.info("database recovered", seconds=seconds)
+        self._failed_at, self._said = None, ""
+
+
+async def _look(options: DatabaseOptions) -> Look:
+    """Over a connection of its own, so that a new password or primary is taken up.
+
+    The horizon and the vacuum first: they cost next to nothing, and a held horizon makes the
+    statistics slow, until they are not finished in time.
+    """
+    address = conninfo(options, session_settings=False)
+    async with (
+        await psycopg.AsyncConnection.connect(
+            address, autocommit=True, prepare_threshold=None
+        ) as conn,
+        conn.transaction(),
+    ):
+        await conn.execute(LOCAL_SETTINGS, local_settings(options))
+        held = await horizon.read_async(conn, schema=options.schema)
+        kept = await upkeep.read_async(conn, schema=options.schema)
+        try:
+            async with conn.transaction():
+                return Look(await statistics.read_async(conn, schema=options.schema), held, kept)
+        except psycopg.Error as error:
+            if conn.broken:
+                raise
+            return Look(None, held, kept, error)
