@@ -47,12 +47,16 @@ check: $(READY) ## Lint, types, import direction and generated docs; writes noth
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pgoutbox.settings.table --check
+	$(BIN)/python -m pgoutbox.telemetry.catalogue.page --check
+	$(BIN)/python -m monitoring.render --check
 
 .PHONY: fmt
 fmt: $(READY) ## Format the code and write the generated docs
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 	$(BIN)/python -m pgoutbox.settings.table --write
+	$(BIN)/python -m pgoutbox.telemetry.catalogue.page --write
+	$(BIN)/python -m monitoring.render --write
 
 .PHONY: bench
 bench: $(READY) ## Measure throughput against the SQL floor, and latency, on a throw-away server

@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-FILE_LIMITS = {"worker": 300, "operator": 300, "simulation": 300, "benchmarks": 300, "tests": 400}
+FILE_LIMITS = {
+    "worker": 300,
+    "operator": 300,
+    "monitoring": 300,
+    "simulation": 300,
+    "benchmarks": 300,
+    "tests": 400,
+}
 FUNCTION_LIMIT = 40
 
 

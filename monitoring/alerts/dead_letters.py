@@ -1,0 +1,121 @@
+"""Messages died, or are about to."""
+
+from __future__ import annotations
+
+from monitoring.alerts.risen import risen
+from monitoring.limits import MINUTE, Limits, Pace
+from monitoring.rule import PLACE, Alert
+
+
+def alerts(limits: Limits, pace: Pace) -> tuple[Alert, ...]:
+    """The table first: the counters of a worker are gone when its pod is."""
+    return (
+        _growth_in_the_table(pace),
+        _growth_by_workers(pace),
+        _spike(limits, pace),
+        _lanes_blocked(),
+    )
+
+
+def _growth_in_the_table(pace: Pace) -> Alert:
+    return Alert(
+        name="OutboxDeadLetterGrowth",
+        severity="warn",
+        labels=(("source", "database"),),
+        expr=_more_dead(pace),
+        meaning="Messages died within the last 15 minutes, as the table shows.",
+        summary="Messages for {{ $labels.destination }} died",
+        description=(
+            "{{ $value | humanize }} messages for {{ $labels.destination }}" + PLACE + " died in"
+            " the last 15 minutes. Each waits until a person requeues it; with an ordering key it"
+            " may hold up those behind it."
+        ),
+    )
+
+
+def _more_dead(pace: Pace) -> str:
+    """By how much the gauge rose within 15 minutes, where it did.
+
+    A destination without messages has no series, so the first dead message may give birth to it:
+    what was not there although somebody looked was 0. After a gap nobody knows.
+    """
+    window, bridge = pace(15 * MINUTE), pace(5 * MINUTE)
+    return f"""
+        (
+          max by (namespace, database, destination) (outbox_dead_letter_messages)
+          unless max by (namespace, database, destination) (
+            last_over_time(outbox_dead_letter_messages[{bridge}] offset {window})
+          )
+          and on (namespace, database) max by (namespace, database) (
+            max_over_time(outbox_collector_up[{bridge}] offset {window})
+          ) == 1
+        ) > 0
+        or
+        (
+          max by (namespace, database, destination) (outbox_dead_letter_messages)
+          - min by (namespace, database, destination) (
+            min_over_time(outbox_dead_letter_messages[{window}])
+          )
+        ) > 0
+    """
+
+
+def _growth_by_workers(pace: Pace) -> Alert:
+    return Alert(
+        name="OutboxDeadLetterGrowth",
+        severity="warn",
+        labels=(("source", "worker"),),
+        expr=risen("outbox_messages_dead_lettered_total", by="namespace, destination", pace=pace),
+        meaning="The same, as workers tell, in case no exporter runs.",
+        summary="Messages for {{ $labels.destination }} died",
+        description=(
+            "Workers buried about {{ $value | humanize }} messages for {{ $labels.destination }}"
+            + PLACE
+            + " in the last 15 minutes. Each waits until a person requeues it; with an ordering"
+            " key it may hold up those behind it."
+        ),
+    )
+
+
+def _spike(limits: Limits, pace: Pace) -> Alert:
+    window = pace(15 * MINUTE)
+    dead = f"""sum by (namespace, destination) (
+              increase(outbox_messages_dead_lettered_total[{window}])
+            )"""
+    return Alert(
+        name="OutboxDeadLetterSpike",
+        severity="page",
+        expr=f"""
+            {dead}
+            / sum by (namespace, destination) (
+              increase(outbox_publish_attempts_total[{window}])
+            ) > {limits.dead_share:g}
+            and {dead} > {limits.dead_messages}
+        """,
+        meaning=(
+            f"More than {limits.dead_messages} messages died within 15 minutes, and more than"
+            f" {limits.dead_share:.6%} of the attempts.".replace(".000000%", "%")
+        ),
+        summary="Many messages for {{ $labels.destination }} die",
+        description=(
+            "{{ $value | humanizePercentage }} of the attempts of the last 15 minutes for"
+            " {{ $labels.destination }}" + PLACE + " ended with a dead message, more than"
+            f" {limits.dead_messages} of them. Messages of one kind are refused, or the destination"
+            " refuses what it should take."
+        ),
+    )
+
+
+def _lanes_blocked() -> Alert:
+    return Alert(
+        name="OutboxLanesBlocked",
+        severity="warn",
+        hold=5 * MINUTE,
+        expr="max by (namespace, database, destination) (outbox_blocked_lanes) > 0",
+        meaning="Dead messages block their lanes: what waits behind them is not delivered.",
+        summary="Lanes of {{ $labels.destination }} are blocked",
+        description=(
+            "{{ $value | humanize }} lanes of {{ $labels.destination }}" + PLACE + " are blocked by"
+            " a dead message. Nothing of them is delivered until a person requeues or skips it."
+        ),
+    )
