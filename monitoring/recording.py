@@ -21,14 +21,18 @@ LONG_WINDOWS = {"30m": 30 * MINUTE, "1h": HOUR, "6h": 6 * HOUR, "3d": 3 * DAY}
 
 def records(limits: Limits, pace: Pace) -> tuple[Record, ...]:
     """In the order in which they build on each other."""
-    short = pace(5 * MINUTE)
+    return (*_rates(limits, pace), *_shares(pace), _backlog())
+
+
+def _rates(limits: Limits, pace: Pace) -> tuple[Record, ...]:
+    window = pace(5 * MINUTE)
     bound = str(float(limits.delivery_seconds))
     return (
         Record(
             name=DELIVERIES,
             expr=f"""
                 sum by (namespace, destination) (
-                  rate(outbox_delivery_latency_seconds_count[{short}])
+                  rate(outbox_delivery_latency_seconds_count[{window}])
                 )
             """,
         ),
@@ -37,12 +41,17 @@ def records(limits: Limits, pace: Pace) -> tuple[Record, ...]:
             expr=f"""
                 {DELIVERIES}
                 - sum by (namespace, destination) (
-                  rate(outbox_delivery_latency_seconds_bucket{{le="{bound}"}}[{short}])
+                  rate(outbox_delivery_latency_seconds_bucket{{le="{bound}"}}[{window}])
                 )
             """,
         ),
+    )
+
+
+def _shares(pace: Pace) -> tuple[Record, ...]:
+    """Of the sums, since those outlive the pods, and days of buckets would be dear to read."""
+    return (
         Record(name=f"{LATE_SHARE}5m", expr=f"{LATE_DELIVERIES} / {DELIVERIES}"),
-        # From the sums, since those outlive the pods; and days of buckets would be dear to read.
         *(
             Record(
                 name=f"{LATE_SHARE}{name}",
@@ -53,15 +62,18 @@ def records(limits: Limits, pace: Pace) -> tuple[Record, ...]:
             )
             for name, seconds in LONG_WINDOWS.items()
         ),
-        # What is scheduled for later is no backlog. One exporter hands over to another: max.
-        Record(
-            name=BACKLOG,
-            expr="""
-                sum by (namespace, database, destination) (
-                  max by (namespace, database, destination, state) (
-                    outbox_pending_messages{state!="scheduled"}
-                  )
-                )
-            """,
-        ),
+    )
+
+
+def _backlog() -> Record:
+    # What is scheduled for later is no backlog.
+    return Record(
+        name=BACKLOG,
+        expr="""
+            sum by (namespace, database, destination) (
+              max by (namespace, database, destination, state) (
+                outbox_pending_messages{state!="scheduled"}
+              )
+            )
+        """,
     )
