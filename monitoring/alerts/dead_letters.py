@@ -36,8 +36,8 @@ def _growth_in_the_table(pace: Pace) -> Alert:
 def _more_dead(pace: Pace) -> str:
     """By how much the gauge rose within 15 minutes, where it did.
 
-    A destination that is new has no series, so its first dead message may give birth to it: what was
-    not there although somebody looked was 0. After a gap nobody knows.
+    A new destination has no series, so its first dead message may give birth to one: what was not
+    there although somebody looked was 0. After a gap nobody knows.
     """
     window, bridge = pace(15 * MINUTE), pace(5 * MINUTE)
     return f"""
