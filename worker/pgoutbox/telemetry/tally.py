@@ -6,10 +6,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import time
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from itertools import accumulate
 from typing import TYPE_CHECKING
+
+from prometheus_client.samples import Exemplar
 
 from pgoutbox.outcome import (
     Bury,
@@ -22,9 +25,10 @@ from pgoutbox.outcome import (
     Unavailable,
     Unstarted,
 )
+from pgoutbox.telemetry.stored_context import sampled, stored_context
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pgoutbox.events import Claimed, Finalized, Settled
     from pgoutbox.message import ClaimedMessage
@@ -64,11 +68,12 @@ RELEASE_REASONS = ("drain", "unavailable", "unstarted")
 class Distribution:
     """A histogram."""
 
-    __slots__ = ("_bounds", "_counts", "total")
+    __slots__ = ("_bounds", "_counts", "_exemplars", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(bounds) + 1)
+        self._exemplars: dict[int, Exemplar] = {}
         self.total = 0.0
 
     def add(self, values: Sequence[float]) -> None:
@@ -85,10 +90,24 @@ class Distribution:
         self._counts[-1] += len(ordered) - below
         self.total += sum(ordered)
 
-    def buckets(self) -> list[tuple[str, float]]:
-        """Bounds and cumulated counts, the infinite one last."""
+    def show(self, traced: Iterable[tuple[float, str]]) -> None:
+        """Let the greatest of these values, which were added, be the example of its bucket.
+
+        Each comes with the headers of its message.
+        """
+        value, headers = max(traced, default=(0.0, ""))
+        if context := stored_context(headers):
+            bucket = bisect_left(self._bounds, value)
+            self._exemplars[bucket] = Exemplar(context._asdict(), value, time.time())
+
+    def buckets(self) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
+        """Bounds and cumulated counts, the infinite one last; some with an example."""
         names = [*map(str, self._bounds), "+Inf"]
-        return list(zip(names, accumulate(self._counts), strict=True))
+        counted = zip(names, accumulate(self._counts), strict=True)
+        return [
+            (*each, self._exemplars[index]) if index in self._exemplars else each
+            for index, each in enumerate(counted)
+        ]
 
 
 class DestinationTally:
@@ -153,14 +172,15 @@ class WorkerTally:
         for recorded in (event.written, event.already_written, event.unknown):
             for name, batch in _by_destination(recorded):
                 tally = self.of(name)
-                _add_publishes(tally, batch)
-                self._add_recorded(tally, batch)
+                traced = sampled(batch)
+                _add_publishes(tally, batch, traced)
+                self._add_recorded(tally, batch, traced)
         refused = [settled for settled, _ in event.refused]
         for settled in refused:
             self.of(settled.message.destination).refused += 1
         for unrecorded in (event.lost, refused):
             for name, batch in _by_destination(unrecorded):
-                _add_publishes(self.of(name), batch)
+                _add_publishes(self.of(name), batch, sampled(batch))
                 self._forget(each.message for each in batch)
 
     def cancelled(self, messages: Sequence[ClaimedMessage]) -> None:
@@ -174,8 +194,12 @@ class WorkerTally:
         self.of(message.destination).crashes += 1
         self._forget([message])
 
-    def _add_recorded(self, tally: DestinationTally, batch: Sequence[Settled]) -> None:
-        latency = []
+    def _add_recorded(
+        self, tally: DestinationTally, batch: Sequence[Settled], traced: Sequence[Settled]
+    ) -> None:
+        latency: list[float] = []
+        if traced:
+            tally.latency.show(self._latencies(traced))
         claimed_at = self._claimed_at.pop
         for message, outcome, transition, started, seconds in batch:
             claimed = claimed_at(message.id, started)
@@ -188,6 +212,13 @@ class WorkerTally:
         tally.published += len(latency)
         tally.latency.add(latency)
 
+    def _latencies(self, traced: Iterable[Settled]) -> Iterator[tuple[float, str]]:
+        """Of messages whose claims are not forgotten yet."""
+        for message, outcome, _, started, seconds in traced:
+            if type(outcome) is Published:
+                waited = started - self._claimed_at.get(message.id, started)
+                yield message.age + waited + seconds, message.headers_json
+
     def _why_released(self, outcome: Outcome) -> str:
         if self.draining:
             return "drain"
@@ -198,13 +229,21 @@ class WorkerTally:
             self._claimed_at.pop(message.id, None)
 
 
-def _add_publishes(tally: DestinationTally, batch: Sequence[Settled]) -> None:
+def _add_publishes(
+    tally: DestinationTally, batch: Sequence[Settled], traced: Sequence[Settled]
+) -> None:
     kinds = Counter([type(settled.outcome) for settled in batch])
     for kind, count in kinds.items():
         tally.attempts[kind] += count
     if Unstarted in kinds:
         batch = [settled for settled in batch if type(settled.outcome) is not Unstarted]
     tally.seconds.add([settled.seconds for settled in batch])
+    if traced:
+        tally.seconds.show(
+            (settled.seconds, settled.message.headers_json)
+            for settled in traced
+            if type(settled.outcome) is not Unstarted
+        )
 
 
 def _by_destination(batch: Sequence[Settled]) -> Iterable[tuple[str, Sequence[Settled]]]:
