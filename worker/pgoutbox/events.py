@@ -86,6 +86,8 @@ class Renewed:
 
     count: int
     seconds: float
+    messages: Sequence[ClaimedMessage] = ()
+    """Those whose lease lasts longer now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,8 @@ class LeaseLost:
     """A renewal found that these rows belong to somebody else; their publishes are cancelled."""
 
     messages: Sequence[ClaimedMessage]
+    started: Sequence[float | None] = ()
+    """When the publish of each began, on the monotonic clock; None where it had not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import time
 import uuid
 from contextlib import suppress
@@ -21,7 +22,7 @@ from pgoutbox.destinations.destination import Destination, RetryPolicy
 from pgoutbox.destinations.rate import Rate
 from pgoutbox.destinations.registry import open_publisher
 from pgoutbox.dispatch.backoff import Backoff
-from pgoutbox.dispatch.drain import DrainTimes
+from pgoutbox.dispatch.drain import Deadline, DrainTimes
 from pgoutbox.dispatch.listen import Listener
 from pgoutbox.dispatch.loop import Dispatcher, DispatchOptions
 from pgoutbox.dispatch.run import run
@@ -32,6 +33,7 @@ from pgoutbox.signals import Signals
 from pgoutbox.telemetry.logs import Logs
 from pgoutbox.telemetry.metrics import Metrics
 from pgoutbox.telemetry.probes import Probes
+from pgoutbox.telemetry.tracing.setup import open_tracing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -72,7 +74,15 @@ class Worker:
             destinations=tuple(settings.destinations), slots=settings.max_in_flight
         )
         self.probes = Probes(port=settings.http.port, registry=self.metrics.registry)
-        self._observers: tuple[Observer, ...] = (self.metrics, Logs(), *observers)
+        self._tracing = open_tracing(
+            os.environ,
+            destinations={
+                name: one.url.get_secret_value() for name, one in settings.destinations.items()
+            },
+            owner=settings.owner,
+            parent=settings.tracing.parent,
+        )
+        self._observers: tuple[Observer, ...] = (self.metrics, Logs(), self._tracing, *observers)
         self._signals = Signals(settings.drain.grace)
 
     async def run(self) -> int:
@@ -83,9 +93,12 @@ class Worker:
         """
         self._signals.install()
         await self.probes.start()
+        self._tracing.start()
         try:
             return await self._work()
         finally:
+            deadline = Deadline(drain_times(self.settings), self._began())
+            await self._tracing.close(deadline.within(deadline.times.flush))
             await self.probes.stop()
 
     async def _work(self) -> int:
@@ -135,8 +148,7 @@ class Worker:
 
     async def _start(self) -> tuple[Database, dict[str, Destination]]:
         db = await self._connect()
-        chosen = self.settings.destinations
-        return db, await self._open_all(chosen)
+        return db, await self._open_all(self.settings.destinations)
 
     async def _open_all(self, chosen: Mapping[str, DestinationSettings]) -> dict[str, Destination]:
         """All of them, or none: what was opened before one that cannot be is closed again."""

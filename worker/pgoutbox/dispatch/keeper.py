@@ -78,10 +78,11 @@ class Keeper:
         if not due:
             return
         renewal = await renew(self._db, [flight.message for flight in due], lease=self._lease)
-        for flight in due:
-            if flight.message.lease in renewal.kept:
-                flight.lease_ends = sent + self._lease
-        self._emit(Renewed(len(renewal.kept), time.monotonic() - sent))
+        kept = [flight for flight in due if flight.message.lease in renewal.kept]
+        for flight in kept:
+            flight.lease_ends = sent + self._lease
+        messages = [flight.message for flight in kept]
+        self._emit(Renewed(len(renewal.kept), time.monotonic() - sent, messages))
         # What is settled meanwhile is the finalize's to report: it may just have been written.
         lost = [f for f in due if f.publishing and f.message.lease in renewal.lost]
         if lost:
@@ -89,7 +90,8 @@ class Keeper:
                 flight.abandon()
             self.on_lost([flight.message for flight in lost])
             self._in_flight.release(flight.message for flight in lost)
-            self._emit(LeaseLost([flight.message for flight in lost]))
+            started = [None if flight.task is None else flight.started for flight in lost]
+            self._emit(LeaseLost([flight.message for flight in lost], started))
 
     async def watch_forever(self, destinations: Mapping[str, Destination]) -> None:
         """Cancel what takes too long or may soon be somebody else's, give up what does not end."""

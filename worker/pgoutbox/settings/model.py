@@ -126,6 +126,17 @@ class Retention(Section):
     )
 
 
+class Tracing(Section):
+    """Where spans belong. Whether there are any, `OTEL_*` decides."""
+
+    parent: Literal["creation", "batch"] = Field(
+        default="creation",
+        description="What the span of a publish is a child of: `creation`, the trace that stored"
+        " the message, or `batch`, the claim that brought it; it has a link to the other one. Where"
+        " spans go, the variables of OpenTelemetry say; see docs/tracing.md.",
+    )
+
+
 class Settings(BaseSettings):
     """Everything that a worker is told. `load_settings` reads it; constructing it reads nothing."""
 
@@ -178,6 +189,7 @@ class Settings(BaseSettings):
     lease: Lease = Lease()
     drain: Drain = Drain()
     retention: Retention = Retention()
+    tracing: Tracing = Tracing()
     destinations: Mapping[str, Destination] = Field(default_factory=dict)
 
     @field_validator("destinations", mode="after")
