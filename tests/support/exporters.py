@@ -21,8 +21,8 @@ Samples = dict[tuple[str, ...], float]
 class ExporterProcess(WorkerProcess):
     """``pgoutbox exporter`` as a process that looks each second; leaving the context kills it."""
 
-    def __init__(self, dsn: str, *words: str) -> None:
-        super().__init__(dsn, "", DATABASE__INSECURE="true")
+    def __init__(self, dsn: str, *words: str, **settings: str) -> None:
+        super().__init__(dsn, "", DATABASE__INSECURE="true", **settings)
         # Not an exporter's: it has no destinations.
         self._environ.pop("PGOUTBOX_DESTINATIONS__DEFAULT__PUBLISH_TIMEOUT")
         self._command = [sys.executable, "-m", "pgoutbox", "exporter", "--interval", "1", *words]

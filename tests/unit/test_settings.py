@@ -65,6 +65,8 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "lease": {"duration": 30, "renew": 10},
         "drain": {"grace": 30, "soft": 20},
         "retention": {"mode": "keep", "days": 7},
+        "tracing": {"parent": "creation"},
+        "databases": {},
     }
     assert settings.destinations["default"].model_dump(exclude={"url"}) == {
         "url_file": None,
@@ -323,7 +325,7 @@ def test_a_file_cannot_name_another(tmp_path: Path) -> None:
 
 def test_the_table_describes_every_setting_in_a_sentence() -> None:
     rows = settings_table().splitlines()[2:]
-    assert len(rows) == 41
+    assert len(rows) == 45
     for row in rows:
         assert re.fullmatch(r"\| `PGOUTBOX_[A-Z_<>]+` \| .*\| [^|]*[.)] \|", row), row
 

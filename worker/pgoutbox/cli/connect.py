@@ -23,6 +23,22 @@ def settings_for(dsn: str | None, schema: str | None) -> Settings:
 
     For commands that publish nothing: a destination's URL may be known to the workers alone.
     """
+    return _settings(dsn, schema, need_database=True)
+
+
+def settings_for_watching(dsn: str | None, schema: str | None) -> Settings:
+    """As `settings_for`, unless ``dsn`` is None and there are ``databases``: then these suffice.
+
+    Where they do not, the settings have none. Where they do, there is no other database.
+    """
+    if dsn is None:
+        settings = _settings(dsn, schema, need_database=False)
+        if settings.databases:
+            return settings
+    return _settings(dsn, schema, need_database=True).model_copy(update={"databases": {}})
+
+
+def _settings(dsn: str | None, schema: str | None, *, need_database: bool) -> Settings:
     from pgoutbox.settings import load_settings  # noqa: PLC0415 - slow
 
     overrides: dict[str, object] = {}
@@ -30,7 +46,9 @@ def settings_for(dsn: str | None, schema: str | None) -> Settings:
         overrides["dsn"] = dsn
     if schema is not None:
         overrides["database"] = {"schema": schema}
-    return load_settings(os.environ, overrides=overrides, publishes=False)
+    return load_settings(
+        os.environ, overrides=overrides, publishes=False, need_database=need_database
+    )
 
 
 def connect(settings: Settings) -> psycopg.Connection:

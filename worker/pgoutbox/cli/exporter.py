@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pgoutbox.cli.connect import dsn_option, schema_option, settings_for
+from pgoutbox.cli.connect import dsn_option, schema_option, settings_for_watching
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pgoutbox.settings import Settings
+    from pgoutbox.telemetry.exporter_source import Source
 
 DEFAULT_INTERVAL = 10.0
 
@@ -34,7 +37,9 @@ DEFAULT_INTERVAL = 10.0
     help="Seconds between two looks at the database, however often it is scraped.",
 )
 def command(dsn: str | None, schema: str | None, port: int | None, interval: float) -> None:
-    """Export what the table holds, until SIGTERM or SIGINT. Run one per database.
+    """Export what the table holds, until SIGTERM or SIGINT. Run one for each database, or for all.
+
+    With PGOUTBOX_DATABASES__<NAME>__DSN it watches several, told apart by the label "database".
 
     Serves /metrics and /healthz. It needs a role that may call outbox_stats and outbox_horizon,
     and nothing else.
@@ -43,7 +48,7 @@ def command(dsn: str | None, schema: str | None, port: int | None, interval: flo
     from pgoutbox.telemetry.logs_setup import configure  # noqa: PLC0415
     from pgoutbox.worker import run_process  # noqa: PLC0415
 
-    settings = settings_for(dsn, schema)
+    settings = settings_for_watching(dsn, schema)
     configure(settings.log.format)
     chosen = settings.http.port if port is None else port
     code = run_process(lambda: serve(settings, port=chosen, interval=interval))
@@ -57,29 +62,48 @@ async def serve(settings: Settings, *, port: int, interval: float) -> int:
     """Serve until a signal. Raises ProbesUnavailable, and whatever bug ends the looking."""
     import structlog  # noqa: PLC0415
 
-    from pgoutbox.database.conninfo import DatabaseOptions  # noqa: PLC0415
     from pgoutbox.telemetry.exporter import Exporter  # noqa: PLC0415
-    from pgoutbox.telemetry.exporter_source import STATEMENT_SECONDS, Source  # noqa: PLC0415
     from pgoutbox.telemetry.probes import Probes, Readiness  # noqa: PLC0415
 
-    options = DatabaseOptions(
-        dsn=settings.read_dsn,
-        schema=settings.database.schema_name,
-        statement_timeout=STATEMENT_SECONDS,
-        application_name="pgoutbox exporter",
-    )
-    source = Source(options, interval=interval)
+    sources = _sources(settings, interval)
     told = _signals()
-    registry = Exporter([source]).registry
+    registry = Exporter(sources).registry
     probes = Probes(port=port, registry=registry, readiness=Readiness(ready=True))
     await probes.start()
-    structlog.get_logger().info("exporter started", port=probes.port, interval=interval)
-    looking = asyncio.create_task(source.watch(), name="look")
+    named = {"databases": sorted(settings.databases)} if settings.databases else {}
+    structlog.get_logger().info("exporter started", port=probes.port, interval=interval, **named)
+    looking = [asyncio.create_task(source.watch(), name="look") for source in sources]
     waiting = asyncio.create_task(told.wait(), name="signal")
-    await asyncio.wait([looking, waiting], return_when=asyncio.FIRST_COMPLETED)
-    if looking.done():
-        looking.result()
+    await asyncio.wait([*looking, waiting], return_when=asyncio.FIRST_COMPLETED)
+    for each in looking:
+        if each.done():
+            each.result()
     return 0
+
+
+def _sources(settings: Settings, interval: float) -> list[Source]:
+    """One for each database; each looks by itself, so none waits for another."""
+    from pgoutbox.database.conninfo import DatabaseOptions  # noqa: PLC0415
+    from pgoutbox.telemetry.exporter_source import STATEMENT_SECONDS, Source  # noqa: PLC0415
+
+    schema = settings.database.schema_name
+    wanted: list[tuple[str | None, Callable[[], str], str]] = [
+        (name, each.read_dsn, each.schema_name or schema)
+        for name, each in sorted(settings.databases.items())
+    ]
+    return [
+        Source(
+            DatabaseOptions(
+                dsn=dsn,
+                schema=where,
+                statement_timeout=STATEMENT_SECONDS,
+                application_name="pgoutbox exporter",
+            ),
+            name=name,
+            interval=interval,
+        )
+        for name, dsn, where in wanted or [(None, settings.read_dsn, schema)]
+    ]
 
 
 def _signals() -> asyncio.Event:

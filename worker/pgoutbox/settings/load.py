@@ -193,7 +193,7 @@ def _repair(tree: Tree, path: tuple[str, ...]) -> None:
             return
         here = below
     here.pop(key, None)
-    if path == ("dsn",):
+    if key == "dsn":
         here[key] = PLACEHOLDER_DSN
     elif key == "url" and path[0] == "destinations":
         here[key] = PLACEHOLDER_URL

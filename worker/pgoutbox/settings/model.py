@@ -15,7 +15,15 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from pgoutbox.dispatch.drain import DrainTimes
 from pgoutbox.settings.destination import Destination, with_defaults
-from pgoutbox.settings.section import Count, Seconds, Section, read_secret
+from pgoutbox.settings.section import (
+    SCHEMA_LENGTH,
+    SCHEMA_NAME,
+    Count,
+    Seconds,
+    Section,
+    read_secret,
+)
+from pgoutbox.settings.watched import WatchedDatabase  # noqa: TC001 - as above
 
 DRAIN = DrainTimes()
 
@@ -62,8 +70,8 @@ class Database(Section):
     schema_name: str = Field(
         default="public",
         alias="schema",
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-        max_length=63,
+        pattern=SCHEMA_NAME,
+        max_length=SCHEMA_LENGTH,
         description="The schema that holds the outbox.",
     )
     pool_max: Count = Field(
@@ -191,6 +199,7 @@ class Settings(BaseSettings):
     retention: Retention = Retention()
     tracing: Tracing = Tracing()
     destinations: Mapping[str, Destination] = Field(default_factory=dict)
+    databases: Mapping[str, WatchedDatabase] = Field(default_factory=dict)
 
     @field_validator("destinations", mode="after")
     @classmethod

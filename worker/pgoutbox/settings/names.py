@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from pgoutbox.settings.destination import Destination
 from pgoutbox.settings.model import Settings
+from pgoutbox.settings.watched import WatchedDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,10 +43,17 @@ def variable(path: Path) -> str:
     return PREFIX + DELIMITER.join(path).upper()
 
 
-WORKER_LEAVES = tuple(leaf for leaf in leaves(Settings) if leaf.path != ("destinations",))
-DESTINATION_LEAVES = tuple(leaves(Destination))
+NAMED = {"destinations": tuple(leaves(Destination)), "databases": tuple(leaves(WatchedDatabase))}
+"""Sections that hold one section for each name, and what may stand in it."""
+WORKER_LEAVES = tuple(leaf for leaf in leaves(Settings) if leaf.path[0] not in NAMED)
+DESTINATION_LEAVES = NAMED["destinations"]
 WORKER_PATHS = {variable(leaf.path): leaf.path for leaf in WORKER_LEAVES}
-DESTINATION_PATHS = {DELIMITER.join(leaf.path).upper(): leaf.path for leaf in DESTINATION_LEAVES}
+NAMED_PATHS = {
+    section: {DELIMITER.join(leaf.path).upper(): leaf.path for leaf in below}
+    for section, below in NAMED.items()
+}
+DESTINATION_PATHS = NAMED_PATHS["destinations"]
 SECRETS = ("dsn", "listen_dsn")
 DESTINATION_SECRETS = ("url", "signing_secrets")
+NAMED_SECRETS = {"destinations": DESTINATION_SECRETS, "databases": ("dsn",)}
 """Each may be given by a file instead, whose setting has ``_file`` behind its name."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pgoutbox.errors import PgOutboxError
 from pgoutbox.problem import Problem
 from pgoutbox.settings.names import (
-    DESTINATION_PATHS,
     DESTINATION_SECRETS,
+    NAMED_PATHS,
     SECRETS,
     WORKER_PATHS,
     variable,
@@ -107,8 +107,8 @@ def _rule_and_advice(error: ErrorDetails, path: tuple[str, ...]) -> tuple[str, s
 
 
 def _missing(path: tuple[str, ...]) -> tuple[str, str]:
-    if path == ("dsn",):
-        advice = "Set it, or PGOUTBOX_DSN_FILE, as in postgresql://user:password@host/db."
+    if path[-1] == "dsn":
+        advice = f"Set it, or {variable(path)}_FILE, as in postgresql://user:password@host/db."
         return "is required", advice
     instead = "say where with --to URL, " if path[:2] == ("destinations", "default") else ""
     return (
@@ -119,8 +119,7 @@ def _missing(path: tuple[str, ...]) -> tuple[str, str]:
 
 def _nearest(path: tuple[str, ...]) -> str:
     known = list(WORKER_PATHS)
-    if path[0] == "destinations":
-        known += [f"{variable(path[:2])}__{tail}" for tail in DESTINATION_PATHS]
+    known += [f"{variable(path[:2])}__{tail}" for tail in NAMED_PATHS.get(path[0], ())]
     return suggestion(variable(path), known)
 
 

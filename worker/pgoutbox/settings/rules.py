@@ -10,6 +10,7 @@ from pgoutbox.problem import Problem
 from pgoutbox.settings.destination_rules import destination_problems
 from pgoutbox.settings.dsn import dsn_problems
 from pgoutbox.settings.names import variable
+from pgoutbox.settings.watched import watched_problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,6 +29,9 @@ def broken_rules(settings: Settings, environ: Mapping[str, str]) -> Iterator[Pro
     yield from _drain(settings)
     for name, destination in settings.destinations.items():
         yield from destination_problems(settings, name, destination)
+    for name, database in settings.databases.items():
+        field, insecure = variable(("databases", name)), settings.database.insecure
+        yield from watched_problems(field, name, database, environ, insecure=insecure)
 
 
 def warnings(settings: Settings) -> list[Problem]:

@@ -10,6 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 YEAR = 366 * 86_400.0
 """More is a mistake, and much more is no interval in PostgreSQL."""
 MOST = 1_000_000
+SCHEMA_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+SCHEMA_LENGTH = 63
 
 
 def _no_switch(value: object) -> object:

@@ -16,6 +16,8 @@ from pgoutbox.problem import Problem
 from pgoutbox.settings.names import (
     DESTINATION_PATHS,
     DESTINATION_SECRETS,
+    NAMED_PATHS,
+    NAMED_SECRETS,
     PREFIX,
     SECRETS,
     WORKER_PATHS,
@@ -47,7 +49,7 @@ def read_environment(environ: Mapping[str, str]) -> tuple[Tree, list[Problem]]:
         upper = name.upper()
         if not upper.startswith(PREFIX) or not value or _somebody_elses(upper, value):
             continue
-        path = WORKER_PATHS.get(upper) or _destination_path(upper)
+        path = WORKER_PATHS.get(upper) or _named_path(upper)
         if path is None:
             problems.append(_unknown_variable(name))
         else:
@@ -155,25 +157,26 @@ def _somebody_elses(name: str, value: str) -> bool:
     return name.endswith("_PORT") and SERVICE_ADDRESS.match(value) is not None
 
 
-def _destination_path(name: str) -> tuple[str, ...] | None:
+def _named_path(name: str) -> tuple[str, ...] | None:
     """Read from its end, since the name of a destination may hold the delimiter itself."""
-    if not name.startswith(DESTINATIONS):
-        return None
-    rest = name.removeprefix(DESTINATIONS)
-    for tail, path in DESTINATION_PATHS.items():
-        destination = rest.removesuffix(f"__{tail}")
-        if destination not in {rest, ""}:
-            return ("destinations", destination.lower(), *path)
+    for section, paths in NAMED_PATHS.items():
+        before = f"{variable((section,))}__"
+        rest = name.removeprefix(before)
+        for tail, path in paths.items() if name.startswith(before) else ():
+            named = rest.removesuffix(f"__{tail}")
+            if named not in {rest, ""}:
+                return (section, named.lower(), *path)
     return None
 
 
 def _unknown_variable(name: str) -> Problem:
     known = list(WORKER_PATHS)
-    if name.upper().startswith(DESTINATIONS):
-        destination = name.upper().removeprefix(DESTINATIONS).partition("__")[0]
-        known += [f"{DESTINATIONS}{destination}__{tail}" for tail in DESTINATION_PATHS]
-    else:
-        known += [f"{DESTINATIONS}DEFAULT__{tail}" for tail in DESTINATION_PATHS]
+    for section, paths in NAMED_PATHS.items():
+        before = f"{variable((section,))}__"
+        meant = "DEFAULT"
+        if name.upper().startswith(before):
+            meant = name.upper().removeprefix(before).partition("__")[0]
+        known += [f"{before}{meant}__{tail}" for tail in paths]
     # Without its value: a mistyped name may hold a secret.
     return Problem(field=name, rule="is no setting", advice=suggestion(name.upper(), known))
 
@@ -195,11 +198,11 @@ def _secrets(tree: Tree) -> Iterator[tuple[tuple[str, ...], Tree, str]]:
     """Every place that a secret may stand at: the path to its section, that, and its name."""
     for secret in SECRETS:
         yield (), tree, secret
-    destinations = tree.get("destinations")
-    for name, section in destinations.items() if isinstance(destinations, dict) else ():
-        if isinstance(section, dict):
-            for secret in DESTINATION_SECRETS:
-                yield ("destinations", name), section, secret
+    for above, secrets in NAMED_SECRETS.items():
+        sections = tree.get(above)
+        for name, section in sections.items() if isinstance(sections, dict) else ():
+            for secret in secrets if isinstance(section, dict) else ():
+                yield (above, name), section, secret
 
 
 def _put(tree: Tree, path: tuple[str, ...], value: str) -> None:

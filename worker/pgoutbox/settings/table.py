@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
-from pgoutbox.settings.names import DESTINATION_LEAVES, WORKER_LEAVES, Leaf, variable
+from pgoutbox.settings.names import NAMED, WORKER_LEAVES, Leaf, variable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +19,7 @@ PAGE = Path("docs/settings.md")
 # Where the default is no constant.
 TOLD_DEFAULTS = {
     ("dsn",): "required",
+    ("schema",): "`PGOUTBOX_DATABASE__SCHEMA`",
     ("listen_dsn",): "`PGOUTBOX_DSN`",
     ("owner",): "`$POD_NAME`, else the host name",
     ("url",): "required",
@@ -38,10 +39,10 @@ tree, where `PGOUTBOX_LEASE__RENEW` is `renew` in the section `[lease]` and dest
 All times are in seconds. `pgoutbox check` tells everything that is wrong at once, unknown names
 included.
 
-A destination's name replaces `<NAME>`: lower-case letters, digits and underscores (`ORDERS` in a
-variable is `orders`). With one destination `pgoutbox run --to URL` is enough; it is called
-`default`. Commands that publish nothing (`status`, `dead`, `enqueue`, `migrate`, `exporter`) need
-no URL.
+A name replaces `<NAME>`, of a destination or of a database that the exporter watches: lower-case
+letters, digits and underscores (`ORDERS` in a variable is `orders`). With one destination
+`pgoutbox run --to URL` is enough; it is called `default`. Commands that publish nothing
+(`status`, `dead`, `enqueue`, `migrate`, `exporter`) need no URL.
 
 """
 
@@ -49,7 +50,8 @@ no URL.
 def settings_table() -> str:
     """A Markdown table of every setting, its default and its meaning."""
     rows = [_row(leaf, leaf.path) for leaf in WORKER_LEAVES]
-    rows += [_row(leaf, ("destinations", "<name>", *leaf.path)) for leaf in DESTINATION_LEAVES]
+    for section, leaves in NAMED.items():
+        rows += [_row(leaf, (section, "<name>", *leaf.path)) for leaf in leaves]
     return "\n".join(["| Variable | Default | Meaning |", "|---|---|---|", *rows]) + "\n"
 
 
