@@ -10,6 +10,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from itertools import accumulate
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from prometheus_client.samples import Exemplar
@@ -25,7 +26,7 @@ from pgoutbox.outcome import (
     Unavailable,
     Unstarted,
 )
-from pgoutbox.telemetry.stored_context import sampled, stored_context
+from pgoutbox.telemetry.tracing import context
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -90,15 +91,12 @@ class Distribution:
         self._counts[-1] += len(ordered) - below
         self.total += sum(ordered)
 
-    def show(self, traced: Iterable[tuple[float, str]]) -> None:
-        """Let the greatest of these values, which were added, be the example of its bucket.
-
-        Each comes with the headers of its message.
-        """
-        value, headers = max(traced, default=(0.0, ""))
-        if context := stored_context(headers):
-            bucket = bisect_left(self._bounds, value)
-            self._exemplars[bucket] = Exemplar(context._asdict(), value, time.time())
+    def show(self, traced: Iterable[tuple[float, ClaimedMessage]]) -> None:
+        """Let the greatest of these values, which were added, be the example of its bucket."""
+        value, message = max(traced, key=itemgetter(0), default=(0.0, None))
+        if message is not None and (found := context.stored(message)):
+            ids = {"trace_id": found.trace_id.hex(), "span_id": found.span_id.hex()}
+            self._exemplars[bisect_left(self._bounds, value)] = Exemplar(ids, value, time.time())
 
     def buckets(self) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
         """Bounds and cumulated counts, the infinite one last; some with an example."""
@@ -172,7 +170,7 @@ class WorkerTally:
         for recorded in (event.written, event.already_written, event.unknown):
             for name, batch in _by_destination(recorded):
                 tally = self.of(name)
-                traced = sampled(batch)
+                traced = _sampled(batch)
                 _add_publishes(tally, batch, traced)
                 self._add_recorded(tally, batch, traced)
         refused = [settled for settled, _ in event.refused]
@@ -180,7 +178,7 @@ class WorkerTally:
             self.of(settled.message.destination).refused += 1
         for unrecorded in (event.lost, refused):
             for name, batch in _by_destination(unrecorded):
-                _add_publishes(self.of(name), batch, sampled(batch))
+                _add_publishes(self.of(name), batch, _sampled(batch))
                 self._forget(each.message for each in batch)
 
     def cancelled(self, messages: Sequence[ClaimedMessage]) -> None:
@@ -212,12 +210,12 @@ class WorkerTally:
         tally.published += len(latency)
         tally.latency.add(latency)
 
-    def _latencies(self, traced: Iterable[Settled]) -> Iterator[tuple[float, str]]:
+    def _latencies(self, traced: Iterable[Settled]) -> Iterator[tuple[float, ClaimedMessage]]:
         """Of messages whose claims are not forgotten yet."""
         for message, outcome, _, started, seconds in traced:
             if type(outcome) is Published:
                 waited = started - self._claimed_at.get(message.id, started)
-                yield message.age + waited + seconds, message.headers_json
+                yield message.age + waited + seconds, message
 
     def _why_released(self, outcome: Outcome) -> str:
         if self.draining:
@@ -240,10 +238,17 @@ def _add_publishes(
     tally.seconds.add([settled.seconds for settled in batch])
     if traced:
         tally.seconds.show(
-            (settled.seconds, settled.message.headers_json)
+            (settled.seconds, settled.message)
             for settled in traced
             if type(settled.outcome) is not Unstarted
         )
+
+
+def _sampled(batch: Sequence[Settled]) -> Sequence[Settled]:
+    if found := context.sampled([settled.message for settled in batch]):
+        ids = {message.id for message in found}
+        return [settled for settled in batch if settled.message.id in ids]
+    return ()
 
 
 def _by_destination(batch: Sequence[Settled]) -> Iterable[tuple[str, Sequence[Settled]]]:
