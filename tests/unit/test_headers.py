@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _fresh_lookup() -> Iterator[None]:
-    trace._injector.cache_clear()
+    trace._writer.cache_clear()
     yield
-    trace._injector.cache_clear()
+    trace._writer.cache_clear()
 
 
 @pytest.fixture

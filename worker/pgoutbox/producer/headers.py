@@ -15,16 +15,18 @@ from pgoutbox.producer.text import unstorable
 MAX_BYTES = 16 * 1024
 """All names and values together, in UTF-8."""
 
+TRACEPARENT = "traceparent"
+
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
 
 
-def headers_text(headers: object) -> str:
-    """The headers' JSON text, the current trace context included.
+def headers_text(headers: object, creation: trace.Creation | None = None) -> str:
+    """The headers' JSON text, the current trace context included; ``creation`` may be its span.
 
     Raises `InvalidMessage` with the path of the first header that is not acceptable.
     """
     checked = _checked(headers)
-    _add_trace(checked)
+    _add_trace(checked, creation)
     return json.dumps(checked, ensure_ascii=False) if checked else "{}"
 
 
@@ -69,11 +71,15 @@ def _size(headers: Mapping[str, str]) -> int:
     return sum(len(name.encode()) + len(value.encode()) for name, value in headers.items())
 
 
-def _add_trace(headers: dict[str, str]) -> None:
+def _add_trace(headers: dict[str, str], creation: trace.Creation | None) -> None:
     """What the user gave wins, and what does not fit is left out: a trace fails no message."""
     taken = {name.lower() for name in headers}
     size = _size(headers)
-    for name, value in trace.current_headers().items():
+    if TRACEPARENT in taken:
+        # Where the message was created is said already, and a tracestate would be another one's.
+        creation = None
+        taken.add("tracestate")
+    for name, value in trace.current_headers(creation).items():
         if _name_problem(name) or _value_problem(value) or name.lower() in taken:
             continue
         size += _size({name: value})

@@ -13,6 +13,7 @@ from pgoutbox.message import JSON_CONTENT_TYPE, Message
 from pgoutbox.producer import ids, text
 from pgoutbox.producer.headers import headers_text
 from pgoutbox.producer.payload import json_text
+from pgoutbox.producer.trace import Creation
 
 MAX_NAME_BYTES = 512
 MAX_DELAY = timedelta(days=36_525)  # 100 years; PostgreSQL's calendar ends, Python's delays do not
@@ -48,20 +49,23 @@ def row_of(message: object, *, max_payload_bytes: int) -> Row:
     aggregate_id = _name(message.aggregate_id, "aggregate_id")
     dedup_key = _optional_key(message.dedup_key, "dedup_key")
     payload, body = _payload(message.payload, max_payload_bytes)
+    message_id = _message_id(message.message_id, dedup_key)
+    destination = _destination(message.destination)
     return Row(
-        message_id=_message_id(message.message_id, dedup_key),
-        destination=_destination(message.destination),
+        message_id=message_id,
+        destination=destination,
         ordering_key=_ordering_key(message, aggregate_type, aggregate_id),
         aggregate_type=aggregate_type,
         aggregate_id=aggregate_id,
         event_type=_name(message.event_type, "event_type"),
         content_type=_content_type(message.content_type, body),
         dedup_key=dedup_key,
-        headers=headers_text(message.headers),
         payload=payload,
         body=body,
         available_at=_available_at(message.available_at),
         delay=_delay(message.delay, message.available_at),
+        # Last, since it may make a span: of a message that is refused there is none.
+        headers=headers_text(message.headers, Creation(destination, message_id)),
     )
 
 
