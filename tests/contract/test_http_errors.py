@@ -11,10 +11,12 @@ from unittest import mock
 import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
+from aiohttp.http import HttpProcessingError
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from pgoutbox.brokers import answers
+from pgoutbox.brokers.http.exchange import Exchanges
 from pgoutbox.brokers.http.guard import AddressRefused
 from pgoutbox.brokers.http.publisher import CLIENT_ERRORS, open_http
 from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError
@@ -48,6 +50,7 @@ EXAMPLES: list[tuple[Exception, type[PublishError]]] = [
     (aiohttp.ContentTypeError(REQUEST, ()), RetryableError),
     (aiohttp.InvalidURL(SECRET), RetryableError),
     (aiohttp.NonHttpUrlClientError(SECRET), RetryableError),
+    (HttpProcessingError(message="hunter2"), RetryableError),
     (AddressRefused(str(SECRET)), PermanentError),
     (aiohttp.ClientError(str(SECRET)), RetryableError),
     (TimeoutError(str(SECRET)), RetryableError),
@@ -66,7 +69,7 @@ async def test_an_error_of_the_client_becomes_one_of_the_four_without_its_words(
 ) -> None:
     publisher = await open_http(str(SECRET), options=PublisherOptions(destination="hook"))
     with (
-        mock.patch.object(aiohttp.ClientSession, "_request", side_effect=error),
+        mock.patch.object(Exchanges, "post", side_effect=error),
         pytest.raises(PublishError) as caught,
     ):
         await publisher.publish(make_message())
@@ -85,7 +88,7 @@ async def test_a_bug_is_told_to_whoever_reads_the_log_once(
     publisher = await open_http(str(SECRET), options=PublisherOptions(destination="hook"))
     for _ in range(2):
         with (
-            mock.patch.object(aiohttp.ClientSession, "_request", side_effect=ValueError("odd")),
+            mock.patch.object(Exchanges, "post", side_effect=ValueError("odd")),
             pytest.raises(RetryableError),
         ):
             await publisher.publish(make_message())
@@ -119,7 +122,7 @@ def test_no_error_that_the_client_has_falls_through_the_table() -> None:
 async def test_a_cancellation_is_none_of_them() -> None:
     publisher = await open_http(str(SECRET), options=PublisherOptions(destination="hook"))
     with (
-        mock.patch.object(aiohttp.ClientSession, "_request", side_effect=asyncio.CancelledError),
+        mock.patch.object(Exchanges, "post", side_effect=asyncio.CancelledError),
         pytest.raises(asyncio.CancelledError),
     ):
         await publisher.publish(make_message())

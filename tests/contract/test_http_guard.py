@@ -166,7 +166,7 @@ async def opened(inside: Inside, *allowed: str) -> HttpPublisher:
         f"https://{{headers[to]}}:{inside.port}/hook",
         options=PublisherOptions(destination="hook", publish_timeout=4.0, allowed_hosts=allowed),
     )
-    connector: Any = publisher._session.connector
+    connector: Any = publisher._exchanges._connector
     connector._ssl = inside.trusted
     return publisher
 
@@ -217,7 +217,7 @@ async def test_the_address_that_is_connected_to_is_the_one_that_was_checked(
     with pytest.raises(DestinationUnavailable):
         await publisher.publish(to("a.example"))
     assert (network.asked, network.connected) == (["a.example"], [PUBLIC_4])
-    connector: Any = publisher._session.connector
+    connector: Any = publisher._exchanges._connector
     connector.clear_dns_cache()
     with pytest.raises(PermanentError, match="an address that is not public"):
         await publisher.publish(to("a.example"))

@@ -8,9 +8,10 @@ import zlib
 from typing import TYPE_CHECKING
 
 import pytest
+from yarl import URL
 
 from pgoutbox._version import __version__
-from pgoutbox.brokers.http import publisher as http
+from pgoutbox.brokers.http import exchange
 from pgoutbox.brokers.http.publisher import HttpPublisher, open_http
 from pgoutbox.errors import DestinationUnavailable, PermanentError, RetryableError
 from pgoutbox.publisher import PublisherOptions
@@ -83,6 +84,22 @@ async def test_a_request_is_these_bytes(server: RawServer, publisher: HttpPublis
     )
 
 
+async def test_what_a_message_accepts_replaces_that_we_accept_anything(
+    server: RawServer, publisher: HttpPublisher
+) -> None:
+    await publisher.publish(make_message(headers_json='{"ACCEPT": "text/plain"}'))
+    assert server.exchanges[0].values("accept") == [b"text/plain"]
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\rb", "a\nb"])
+async def test_a_header_that_would_begin_another_is_not_sent(
+    server: RawServer, publisher: HttpPublisher, value: str
+) -> None:
+    with pytest.raises(ValueError, match="a header has a line break"):
+        await publisher._exchanges.post(URL(server.url), [("note", value)], b"")
+    assert server.connections == 0
+
+
 @pytest.mark.parametrize("body", [b"", b"\x00\xff" * 2**19])
 async def test_a_payload_is_framed_by_its_length(
     server: RawServer, publisher: HttpPublisher, body: bytes
@@ -103,8 +120,7 @@ async def test_a_connection_that_was_closed_while_idle_is_replaced(
 ) -> None:
     server.answer = hanging_up_after(OK)
     await publisher.publish(make_message())
-    connector = publisher._session.connector
-    assert connector is not None
+    connector = publisher._exchanges._connector
     ((protocol, _),) = next(iter(connector._conns.values()))
     while protocol.is_connected():  # noqa: ASYNC110 - the client offers no event for it
         # Until the client has seen the end of the connection.
@@ -135,7 +151,7 @@ async def test_an_answer_without_end_costs_its_connection_and_nothing_else(
 async def test_the_status_decides_although_the_body_drips(
     server: RawServer, publisher: HttpPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(exchange, "ANSWER_SECONDS", 0.05)
     server.answer = saying(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", b"x")
     await publisher.publish(make_message())
     await server.closed.wait()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import io
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import aiohttp
+from aiohttp.http import HttpProcessingError
 
 from pgoutbox._version import __version__
 from pgoutbox.brokers.answers import translated
+from pgoutbox.brokers.http.exchange import Exchanges
 from pgoutbox.brokers.http.guard import AddressRefused, PublicResolver
 from pgoutbox.brokers.http.headers import FORMATS, request_headers, retry_after
 from pgoutbox.brokers.http.protocol import limited
@@ -30,18 +30,10 @@ from pgoutbox.publisher import no_secrets
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from yarl import URL
-
     from pgoutbox.brokers.answers import Row
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.publisher import PublisherOptions
 
-WHOLE_BODY = 256 * 1024
-"""Bytes of a payload that are written at once."""
-MAX_ANSWER = 64 * 1024
-"""Bytes of an answer's body that are read before its connection is given up."""
-ANSWER_SECONDS = 1.0
-"""How long the rest of an answer's body may take before its connection is given up."""
 # Common servers close a connection that was idle for five seconds: leave before they do, or a
 # request may meet the end of its connection.
 IDLE_SECONDS = 4.0
@@ -86,7 +78,7 @@ CLIENT_ERRORS: tuple[Row, ...] = (
     (aiohttp.ServerDisconnectedError, RetryableError, "the connection ended before the answer"),
     (aiohttp.ClientConnectionError, RetryableError, "the connection broke"),
     (aiohttp.ClientPayloadError, RetryableError, "the answer broke off"),
-    (aiohttp.ClientResponseError, RetryableError, "the answer is not HTTP"),
+    (HttpProcessingError, RetryableError, "the answer is not HTTP"),
     (
         AddressRefused,
         PermanentError,
@@ -130,31 +122,28 @@ class HttpPublisher:
     def __init__(
         self, target: Target, options: PublisherOptions, signer: Signer | None = None
     ) -> None:
-        own_headers = {"User-Agent": f"pgoutbox/{__version__}", "Accept-Encoding": "identity"}
+        own_headers = [
+            ("User-Agent", f"pgoutbox/{__version__}"),
+            ("Accept-Encoding", "identity"),
+        ]
         self._reserved: frozenset[str] = frozenset()
         if target.authorization is not None:
-            own_headers["Authorization"] = target.authorization
+            own_headers.append(("Authorization", target.authorization))
             self._reserved = frozenset({"authorization"})
         self._target = target
         self._wire = options.wire
         self._signer = signer
-        self._patience = options.answer_within
         self._closed = False
-        self._session = aiohttp.ClientSession(
-            connector=limited(
-                aiohttp.TCPConnector(
-                    limit=options.concurrency,
-                    keepalive_timeout=IDLE_SECONDS,
-                    resolver=PublicResolver() if target.public_only else None,
-                )
-            ),
-            timeout=aiohttp.ClientTimeout(
-                connect=options.connect_within, sock_connect=options.connect_within
-            ),
-            headers=own_headers,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            trust_env=False,
+        connector = aiohttp.TCPConnector(
+            limit=options.concurrency,
+            keepalive_timeout=IDLE_SECONDS,
+            resolver=PublicResolver() if target.public_only else None,
+        )
+        self._exchanges = Exchanges(
+            limited(connector),
+            own_headers=own_headers,
+            connect_within=options.connect_within,
+            answer_within=options.answer_within,
         )
 
     async def publish(self, message: ClaimedMessage) -> None:
@@ -166,54 +155,18 @@ class HttpPublisher:
         if self._signer is not None:
             headers += self._signer.headers(message.message_id, body)
         try:
-            response = await self._answer(url, headers, body)
+            answer = await self._exchanges.post(url, headers, body)
         except Exception as error:  # noqa: BLE001 - the table has a row for each, bugs included
             # Not chained: the client's texts name the whole URL, which may hold a secret.
             where = f"{url.host_subcomponent}:{url.port}"
             raise translated(error, CLIENT_ERRORS, where) from None
-        if problem := problem_of(response.status, response.headers, self._target):
+        if problem := problem_of(answer.status, answer.headers, self._target):
             raise problem
-
-    async def _answer(
-        self, url: URL, headers: list[tuple[str, str]], body: bytes
-    ) -> aiohttp.ClientResponse:
-        """The answer's status and headers; its connection is free again, or closed."""
-        until = asyncio.get_running_loop().time() + self._patience
-        async with asyncio.timeout_at(until):
-            response = await self._session.post(
-                url, data=_sendable(body), headers=headers, allow_redirects=False
-            )
-        async with response:
-            # From here on the status has decided, and no timeout takes it back.
-            await _read_rest(response, until)
-        return response
 
     async def close(self) -> None:
         """Close the connections."""
         self._closed = True
-        await self._session.close()
-
-
-def _sendable(body: bytes) -> bytes | io.BytesIO:
-    """What is big goes out in pieces, and the event loop turns between them."""
-    return body if len(body) <= WHOLE_BODY else io.BytesIO(body)
-
-
-async def _read_rest(response: aiohttp.ClientResponse, until: float) -> None:
-    """Read a short body to its end, so that the connection can be used again.
-
-    The status has decided already: a body that is long, slow or broken costs only the
-    connection, which leaving the response's context closes.
-    """
-    if response.content.is_eof():
-        return
-    loop, left = asyncio.get_running_loop(), MAX_ANSWER
-    try:
-        async with asyncio.timeout_at(min(until, loop.time() + ANSWER_SECONDS)):
-            while left > 0 and (chunk := await response.content.read(left)):
-                left -= len(chunk)
-    except (aiohttp.ClientError, OSError):
-        response.close()
+        await self._exchanges.close()
 
 
 def problem_of(status: int, headers: Mapping[str, str], target: Target) -> PublishError | None:
