@@ -57,8 +57,10 @@ class Written:
     def at(self, seconds: float) -> list[dict[str, Any]]:
         """The lines that came by themselves until then."""
         self._capture.entries.clear()
-        while self.later and self.later[0][0] <= seconds:
-            self.clock.now, call = self.later.pop(0)
+        while due := [each for each in self.later if each[0] <= seconds]:
+            first = min(due, key=lambda each: each[0])
+            self.later.remove(first)
+            self.clock.now, call = first
             call()
         self.clock.now = seconds
         return [dict(entry) for entry in self._capture.entries]
@@ -190,10 +192,11 @@ def test_notifications_that_were_insisted_on_and_do_not_arrive_are_an_error(
 
 
 def test_the_life_of_a_worker_is_told_at_info(written: Written) -> None:
+    again = make_message(id=7, reclaims=1)
     lines = written.after(
         events.WorkerStarted("pod-1", "7f", ("orders",)),
         events.WakeupModeChanged("poll", "notifications do not arrive"),
-        events.Claimed([make_message()] * 5, reclaimed=2, seconds=0.001),
+        events.Claimed([again, make_message(), make_message()], reclaimed=1, seconds=0.001),
         events.DatabaseRecovered(12.34567),
         events.DrainStarted("SIGTERM", in_flight=3),
         events.DrainEnded(2, 1, 0, 0, seconds=1.5),
@@ -207,7 +210,13 @@ def test_the_life_of_a_worker_is_told_at_info(written: Written) -> None:
             "destinations": ["orders"],
         },
         {"event": "wakeup mode", "mode": "poll", "reason": "notifications do not arrive"},
-        {"event": "reclaimed", "count": 2, "claimed": 5},
+        {
+            "event": "reclaimed",
+            "count": 1,
+            "claimed": 3,
+            "message_ids": [str(again.message_id)],
+            "outbox_ids": [7],
+        },
         {"event": "database recovered", "seconds": 12.3457},
         {"event": "drain started", "reason": "SIGTERM", "in_flight": 3},
         {
@@ -247,6 +256,19 @@ def test_failures_that_go_on_are_told_every_ten_seconds_with_their_number(
     assert [line["count"] for line in written.after(finalized(FAILED))] == [4]
     written.clock.now += 60
     assert [line["count"] for line in written.after(finalized(FAILED))] == [1]
+
+
+def test_failures_that_were_held_back_are_told_by_themselves_after_ten_seconds(
+    written: Written,
+) -> None:
+    written.after(finalized(FAILED))
+    written.clock.now += 3
+    later = settled(RetryableFailure("x"), Retry(1.0, "x"), id=7)
+    assert not written.after(finalized(FAILED), finalized(later))
+    (line,) = written.at(60.0)
+    assert (line["event"], line["count"]) == ("publish failed", 2)
+    assert (line["outbox_ids"], line["error"]) == ([7], "x")
+    assert not written.at(1000.0)
 
 
 def test_one_destination_that_fails_does_not_silence_another(written: Written) -> None:

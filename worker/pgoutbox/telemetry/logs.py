@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import structlog
 
@@ -15,9 +15,10 @@ from pgoutbox.outcome import Bury, Published, Unstarted
 from pgoutbox.telemetry.deliveries import Deliveries
 from pgoutbox.telemetry.quiet import Quiet, clean
 from pgoutbox.telemetry.tally import OUTCOMES
+from pgoutbox.telemetry.tracing import context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from structlog.typing import FilteringBoundLogger
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = 5
 """Messages that a line names; the rest are counted."""
+BURST = 10
+"""Lines about different messages that come one after the other before they become one."""
 
 
 def on_this_loop(seconds: float, call: Callable[[], None]) -> object:
@@ -47,7 +50,7 @@ class Logs:
         """``later`` calls a function after so many seconds."""
         self._log: FilteringBoundLogger = logger or structlog.get_logger()
         self._debug = self._log.is_enabled_for(logging.DEBUG)
-        self._quiet = Quiet(clock)
+        self._quiet = Quiet(clock, later)
         self._deliveries = Deliveries(self._log, clock, later)
 
     def on_event(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per event
@@ -67,9 +70,10 @@ class Logs:
                 tell = self._log.error if missing else self._log.info
                 tell("wakeup mode", mode=event.mode, reason=clean(event.reason))
             case events.LeaseLost():
-                self._log.warning("lease lost", stage="publish", **_named(event.messages))
+                self._lease_lost("publish", event.messages)
             case events.LeaseUnconfirmed():
-                self._log.warning("lease unconfirmed", **_named(event.messages))
+                named = _named(event.messages)
+                self._quiet.say(self._log.warning, "lease unconfirmed", **named)
             case events.Reaped():
                 self._reaped(event)
             case events.Pruned():
@@ -109,12 +113,19 @@ class Logs:
             )
 
     def _crashed(self, event: events.PublisherFailed) -> None:
-        self._log.error(
+        destination = event.message.destination
+        self._quiet.say(
+            self._log.error,
             "publisher failed, which is a bug in it",
-            destination=event.message.destination,
+            key=f"{destination} {type(event.error).__qualname__}",
+            destination=destination,
             exc_info=event.error,
             **_named([event.message]),
         )
+
+    def _lease_lost(self, stage: str, messages: Sequence[ClaimedMessage]) -> None:
+        named = _named(messages)
+        self._quiet.say(self._log.warning, "lease lost", key=stage, stage=stage, **named)
 
     def _breaker(self, event: events.BreakerChanged) -> None:
         if event.state == "closed":
@@ -127,8 +138,13 @@ class Logs:
         )
 
     def _database_failed(self, event: events.DatabaseFailed) -> None:
-        self._quiet.warn(
-            self._log, "database failed", key=event.doing, doing=event.doing, error=event.error
+        self._quiet.say(
+            self._log.warning,
+            "database failed",
+            key=event.doing,
+            doing=event.doing,
+            error=event.error,
+            count=1,
         )
 
     def _drain(self, event: events.DrainStarted | events.DrainEnded) -> None:
@@ -136,7 +152,7 @@ class Logs:
             fields = {"reason": clean(event.reason), "in_flight": event.in_flight}
             self._log.info("drain started", **fields)
             return
-        self._quiet.flush(self._log)
+        self._quiet.flush()
         self._deliveries.flush()
         tell = self._log.warning if event.abandoned else self._log.info
         tell(
@@ -151,7 +167,9 @@ class Logs:
 
     def _claimed(self, event: events.Claimed) -> None:
         if event.reclaimed:
-            self._log.info("reclaimed", count=event.reclaimed, claimed=len(event.messages))
+            named = _named([each for each in event.messages if each.reclaims])
+            fields = {**named, "count": event.reclaimed, "claimed": len(event.messages)}
+            self._quiet.say(self._log.info, "reclaimed", burst=BURST, **fields)
         elif self._debug:
             self._log.debug("claimed", count=len(event.messages), seconds=_short(event.seconds))
 
@@ -161,29 +179,31 @@ class Logs:
             if trouble := [each for each in batch if type(each.outcome) is not Published]:
                 self._troubled(trouble)
         if event.lost:
-            messages = [each.message for each in event.lost]
-            self._log.warning("lease lost", **_named(messages), stage="finalize")
+            self._lease_lost("finalize", [each.message for each in event.lost])
         if event.refused:
             messages = [each.settled.message for each in event.refused]
-            self._log.error(
+            self._quiet.say(
+                self._log.error,
                 "finalize refused by the database",
                 destinations=dict(Counter(message.destination for message in messages)),
-                error=clean(event.refused[0].error),
+                error=event.refused[0].error,
                 **_named(messages),
             )
         if event.unknown:
-            messages = [each.message for each in event.unknown]
-            self._log.warning("rows gone before finalize was answered", **_named(messages))
+            named = _named([each.message for each in event.unknown])
+            self._quiet.say(self._log.warning, "rows gone before finalize was answered", **named)
         if self._debug:
             self._log.debug("finalized", count=len(event.written), seconds=_short(event.seconds))
 
     def _troubled(self, trouble: list[Settled]) -> None:
         dead = [each for each in trouble if isinstance(each.transition, Bury)]
         if dead:
-            self._log.error(
+            self._quiet.say(
+                self._log.error,
                 "dead letters",
+                burst=BURST,
                 destinations=dict(Counter(each.message.destination for each in dead)),
-                error=clean(_error_of(dead[0])),
+                error=_error_of(dead[0]),
                 **_named([each.message for each in dead]),
             )
         failed: dict[tuple[str, str], list[Settled]] = {}
@@ -192,14 +212,14 @@ class Logs:
                 key = (each.message.destination, OUTCOMES[type(each.outcome)])
                 failed.setdefault(key, []).append(each)
         for (destination, outcome), some in failed.items():
-            self._quiet.warn(
-                self._log,
+            self._quiet.say(
+                self._log.warning,
                 "publish failed",
                 key=f"{destination} {outcome}",
-                count=len(some),
                 destination=destination,
                 outcome=outcome,
                 error=_error_of(some[0]),
+                **_named([each.message for each in some]),
             )
 
 
@@ -208,14 +228,19 @@ def _error_of(settled: Settled) -> str:
     return error or "interrupted by the drain"
 
 
-def _named(messages: Iterable[ClaimedMessage]) -> dict[str, object]:
-    """Some of them, by the ids that a consumer knows and by those that `pgoutbox dead` takes."""
-    messages = list(messages)
+def _named(messages: Sequence[ClaimedMessage]) -> dict[str, Any]:
+    """Some of them, by the ids that a consumer knows and by those that `pgoutbox dead` takes.
+
+    With the trace that the first of these was stored in.
+    """
     some = messages[:EXAMPLES]
+    found = context.stored(some[0]) if some else None
+    trace = {"trace_id": found.trace_id.hex(), "span_id": found.span_id.hex()} if found else {}
     return {
         "count": len(messages),
         "message_ids": [str(each.message_id) for each in some],
         "outbox_ids": [each.id for each in some],
+        **trace,
     }
 
 
