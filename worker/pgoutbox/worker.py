@@ -82,6 +82,7 @@ class Worker:
             owner=settings.owner,
             parent=settings.tracing.parent,
         )
+        self.metrics.watch_spans(self._tracing.counts)
         self._observers: tuple[Observer, ...] = (self.metrics, Logs(), self._tracing, *observers)
         self._signals = Signals(settings.drain.grace)
 

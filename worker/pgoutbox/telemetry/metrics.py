@@ -24,6 +24,7 @@ from pgoutbox.telemetry.tally import (
     Distribution,
     WorkerTally,
 )
+from pgoutbox.telemetry.tracing.counts import SpanCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,6 +60,7 @@ class Metrics(Collector):
         self._drain_seconds = Distribution(DRAIN_SECONDS)
         self._busy: Callable[[], int] = int
         self._pool_stats: Callable[[], Mapping[str, int]] = dict
+        self._spans = SpanCounts()
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
@@ -69,6 +71,10 @@ class Metrics(Collector):
     def watch_pool(self, get_stats: Callable[[], Mapping[str, int]]) -> None:
         """``get_stats`` is that of a psycopg pool, asked at each scrape."""
         self._pool_stats = get_stats
+
+    def watch_spans(self, counts: SpanCounts) -> None:
+        """``counts`` is read at each scrape."""
+        self._spans = counts
 
     def on_event(self, event: Event) -> None:  # noqa: C901 - one case per event
         """Take note of the event."""
@@ -137,6 +143,10 @@ class Metrics(Collector):
             {(reason,): count for reason, count in self._tally.released.items()}
         )
         yield names.POOL_ERRORS.counter({(): self._pool_stats().get("requests_errors", 0)})
+        yield names.SPANS_EXPORTED.counter({(): self._spans.exported})
+        yield names.SPANS_DROPPED.counter(
+            {(reason,): count for reason, count in self._spans.dropped.items()}
+        )
 
     def _histograms(self) -> Iterator[Family]:
         each = self._tally.destinations.items()

@@ -12,6 +12,7 @@ from pgoutbox.telemetry.tally import (
     RELEASE_REASONS,
     STATEMENT_SECONDS,
 )
+from pgoutbox.telemetry.tracing.counts import REASONS
 
 DESTINATION = ("destination",)
 
@@ -141,6 +142,22 @@ POOL_REQUESTS_WAITING = Metric(
     "gauge",
     "Tasks that wait for a connection to the database",
 )
+SPANS_EXPORTED = Metric(
+    "outbox_spans_exported_total",
+    "counter",
+    "Spans that the collector took",
+    more="Of traces; see docs/tracing.md",
+)
+SPANS_DROPPED = Metric(
+    "outbox_spans_dropped_total",
+    "counter",
+    "Spans that were lost",
+    ("reason",),
+    values={"reason": REASONS},
+    more="`queue_full`: the collector is away or slow, and more than `OTEL_BSP_MAX_QUEUE_SIZE`"
+    " wait. `rejected`: it does not want them. `exit`: it did not take them in the seconds that a"
+    " drain has for that",
+)
 BUILD = Metric(
     "outbox_build_info",
     "info",
@@ -171,5 +188,7 @@ WORKER = (
     BREAKER_OPEN,
     POOL_CONNECTIONS,
     POOL_REQUESTS_WAITING,
+    SPANS_EXPORTED,
+    SPANS_DROPPED,
     BUILD,
 )

@@ -15,6 +15,7 @@ import structlog
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from pgoutbox.telemetry.tracing.collector import post
+from pgoutbox.telemetry.tracing.counts import EXIT, QUEUE_FULL, REJECTED, SpanCounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,10 +24,8 @@ if TYPE_CHECKING:
 
     from pgoutbox.telemetry.tracing.collector import Answer, Collector
 
-QUEUE_FULL, REJECTED, EXIT = "queue_full", "rejected", "exit"
 CANCEL = 0.1
 """Seconds that a request has to end when it is cancelled."""
-REASONS = (QUEUE_FULL, REJECTED, EXIT)
 
 
 class Limits(NamedTuple):
@@ -65,13 +64,12 @@ class Exporter:
         self._task: asyncio.Task[None] | None = None
         self._log = structlog.get_logger()
         self._failing = False
-        self.exported = 0
-        self.dropped = dict.fromkeys(REASONS, 0)
+        self.counts = SpanCounts()
 
     def add(self, span: Span) -> None:
         """Have it sent, soon, unless too many wait already."""
         if self._closing or len(self._waiting) >= self._limits.queue:
-            self.dropped[EXIT if self._closing else QUEUE_FULL] += 1
+            self.counts.dropped[EXIT if self._closing else QUEUE_FULL] += 1
             return
         self._waiting.append(span)
         if len(self._waiting) >= self._limits.batch and not self._failing:
@@ -92,9 +90,9 @@ class Exporter:
             await asyncio.wait({self._task}, timeout=CANCEL)
         if lost := len(self._waiting):
             self._waiting.clear()
-            self.dropped[EXIT] += lost
-        if total := sum(self.dropped.values()):
-            self._log.warning("spans were lost", count=total, **self.dropped)
+            self.counts.dropped[EXIT] += lost
+        if total := sum(self.counts.dropped.values()):
+            self._log.warning("spans were lost", count=total, **self.counts.dropped)
 
     async def _run(self) -> None:
         # Environment: proxies, as every exporter of OpenTelemetry takes them from there.
@@ -125,8 +123,8 @@ class Exporter:
             if answer.again:
                 return
             rejected = answer.rejected or (len(batch) if answer.problem else 0)
-            self.exported += len(batch) - rejected
-            self.dropped[REJECTED] += rejected
+            self.counts.exported += len(batch) - rejected
+            self.counts.dropped[REJECTED] += rejected
             for _ in batch:
                 self._waiting.popleft()
             least = 1 if self._closing else self._limits.batch
@@ -148,5 +146,7 @@ class Exporter:
                 error=answer.problem,
             )
         if self._failing and not answer.problem:
-            self._log.info("the collector takes spans again", dropped=sum(self.dropped.values()))
+            self._log.info(
+                "the collector takes spans again", dropped=sum(self.counts.dropped.values())
+            )
         self._failing = bool(answer.problem)

@@ -38,16 +38,17 @@ class Pipeline:
     """Observer of events; what it makes of them is sent on."""
 
     def __init__(self, tracing: Tracing, exporter: Exporter) -> None:
-        self.exporter = exporter
+        self._exporter = exporter
+        self.counts = exporter.counts
         self.on_event: Callable[[Event], None] = tracing.on_event
 
     def start(self) -> None:
         """Begin to send, on the running event loop."""
-        self.exporter.start()
+        self._exporter.start()
 
     async def close(self, seconds: float) -> None:
         """Send what is left, for at most so long."""
-        await self.exporter.close(seconds)
+        await self._exporter.close(seconds)
 
 
 def open_pipeline(

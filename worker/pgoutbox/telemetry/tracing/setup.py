@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import structlog
 
+from pgoutbox.telemetry.tracing.counts import SpanCounts
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -16,6 +18,8 @@ REMEDY = "pip install 'pgoutbox[otel]', or in a clone of it: pip install '.[otel
 
 class Traces(Protocol):
     """An observer of events that sends what it makes of them."""
+
+    counts: SpanCounts
 
     def on_event(self, event: Event) -> None:
         """Take note of the event."""
@@ -32,6 +36,9 @@ class Traces(Protocol):
 
 class NoTraces:
     """None are wanted, or none can be sent."""
+
+    def __init__(self) -> None:
+        self.counts = SpanCounts()
 
     def on_event(self, event: Event) -> None:
         """Nothing to make."""
