@@ -12,12 +12,17 @@ if TYPE_CHECKING:
     from monitoring.rule import Severity
 
 
+FASTEST = 14.4
+"""How many times faster than allowed the budget is used up when somebody is woken: a fiftieth of
+what a month has, in an hour."""
+
+
 def alerts(limits: Limits, pace: Pace) -> tuple[Alert, ...]:
     """The oldest message first: it tells also when nothing is delivered at all."""
     burns = _Burns(limits, pace)
     return (
         _oldest_pending_age(limits),
-        burns.alert("Fast", "page", 14.4, long="1h", short="5m"),
+        burns.alert("Fast", "page", FASTEST, long="1h", short="5m"),
         burns.alert("Slow", "page", 6, long="6h", short="30m"),
         burns.alert("Slow", "ticket", 1, long="3d", short="6h"),
         _backlog_growing(limits, pace),

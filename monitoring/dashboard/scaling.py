@@ -1,0 +1,85 @@
+"""How many workers there are, and why. Empty where there is no operator, but for the first."""
+
+from __future__ import annotations
+
+from monitoring.dashboard.chosen import NAMESPACE, TABLE_FOR, WINDOW, WORKERS, held
+from monitoring.dashboard.grafana import Panel, Query, Row, graph
+
+BY = "namespace, name"
+NAMED = "{{namespace}} {{name}}"
+
+
+def row() -> Row:
+    """Load, replicas, decisions."""
+    return Row("Scaling", (_load(), *_replicas(), *_decisions()))
+
+
+def _load() -> Panel:
+    return graph(
+        "Load",
+        Query(
+            f"sum by (namespace) (outbox_worker_busy_slots{{{WORKERS}}})"
+            f" / sum by (namespace) (outbox_worker_slots{{{WORKERS}}})",
+            "busy slots {{namespace}}",
+        ),
+        what="The share of the workers' slots that is in use.",
+        unit="percentunit",
+    )
+
+
+def _replicas() -> tuple[Panel, ...]:
+    return (
+        graph(
+            "Replicas",
+            *(
+                Query(
+                    f"max by ({BY}) (outbox_scaler_{which}_replicas{{{NAMESPACE}}})",
+                    f"{which} {NAMED}",
+                )
+                for which in ("current", "desired", "max")
+            ),
+        ),
+        graph(
+            "What they are for",
+            Query(
+                held("outbox_oldest_ready_age_seconds", "namespace, database", TABLE_FOR),
+                "oldest claimable message {{namespace}} {{database}}",
+            ),
+            unit="s",
+        ),
+    )
+
+
+def _decisions() -> tuple[Panel, ...]:
+    return (
+        graph(
+            "Limits",
+            Query(
+                f"max by ({BY}, reason) (outbox_scaler_limited{{{NAMESPACE}}})",
+                f"{{{{reason}}}} {NAMED}",
+            ),
+        ),
+        graph(
+            "Changes",
+            Query(
+                f"sum by (direction) (increase(outbox_scaler_scale_actions_total{{{NAMESPACE}}}"
+                f"[{WINDOW}]))",
+                "{{direction}}",
+            ),
+        ),
+        graph(
+            "Rate of one replica",
+            Query(f"max by ({BY}) (outbox_scaler_rate_per_replica{{{NAMESPACE}}})", NAMED),
+            what="As the operator measured it.",
+            unit="ops",
+        ),
+        graph(
+            "Since the last reconcile",
+            Query(
+                "time() - max by"
+                f" ({BY}) (outbox_scaler_last_reconcile_timestamp_seconds{{{NAMESPACE}}})",
+                NAMED,
+            ),
+            unit="s",
+        ),
+    )
