@@ -61,7 +61,7 @@ def open_pipeline(
         destinations={name: of_destination(name, url) for name, url in destinations.items()},
         owner=owner,
     )
-    return Pipeline(Tracing(spans, parent=parent, decide=sampling()), exporter)
+    return Pipeline(Tracing(spans, parent=parent, decide=sampling(environ)), exporter)
 
 
 def resource(environ: Mapping[str, str], owner: str) -> Resource:
@@ -97,8 +97,10 @@ def frame(resource: Resource) -> ResourceSpans:
     return around
 
 
-def sampling() -> Callable[[Stored], bool] | None:
+def sampling(environ: Mapping[str, str]) -> Callable[[Stored], bool] | None:
     """The sampler of `OTEL_TRACES_SAMPLER`; None where it follows the stored flag."""
+    if not environ.get("OTEL_TRACES_SAMPLER", "").strip():
+        return None
     sampler = TracerProvider(shutdown_on_exit=False).sampler
     if isinstance(sampler, ParentBased):
         return None

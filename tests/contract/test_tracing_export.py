@@ -1,0 +1,244 @@
+"""Spans reach a collector that takes them; one that does not costs spans, and nobody's time."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.sdk.resources import Resource
+
+from pgoutbox.telemetry.tracing.collector import Misconfigured, collector
+from pgoutbox.telemetry.tracing.export import Exporter, Limits, limits
+from pgoutbox.telemetry.tracing.pipeline import frame
+from tests.support.dispatching import eventually
+from tests.support.otlp import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+SOON = Limits(queue=50, batch=10, delay=0.05)
+BUDGET = 3.0
+
+
+def exporter(url: str, chosen: Limits = SOON, **environ: str) -> Exporter:
+    to = collector({"OTEL_EXPORTER_OTLP_ENDPOINT": url, **environ})
+    return Exporter(to, frame(Resource({"service.name": "x"})), chosen)
+
+
+@asynccontextmanager
+async def sending(url: str, chosen: Limits = SOON, **environ: str) -> AsyncIterator[Exporter]:
+    started = exporter(url, chosen, **environ)
+    started.start()
+    try:
+        yield started
+    finally:
+        await started.close(BUDGET)
+
+
+def add(to: Exporter, count: int) -> None:
+    for number in range(count):
+        to.add(Span(name=f"span {number}", span_id=number.to_bytes(8, "big")))
+
+
+@pytest.fixture
+def taking() -> Iterator[Collector]:
+    with Collector() as started:
+        yield started
+
+
+@pytest.fixture
+def hanging() -> Iterator[str]:
+    """Connections are established, and that is all."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.fixture
+def down() -> Iterator[str]:
+    """A port that nobody listens at."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+async def test_all_spans_arrive_once_in_requests_of_limited_size(taking: Collector) -> None:
+    async with sending(taking.url) as sent:
+        add(sent, 35)
+    assert sorted(span.name for span in taking.spans) == sorted(f"span {n}" for n in range(35))
+    sizes = [len(one.resource_spans[0].scope_spans[0].spans) for one in taking.requests]
+    assert max(sizes) == 10
+    assert sent.counts.exported == 35
+    assert sum(sent.counts.dropped.values()) == 0
+
+
+async def test_few_spans_wait_no_longer_than_the_delay(taking: Collector) -> None:
+    async with sending(taking.url) as sent:
+        add(sent, 1)
+        await eventually(lambda: taking.spans)
+
+
+async def test_a_whole_request_does_not_wait_for_the_delay(taking: Collector) -> None:
+    async with sending(taking.url, Limits(queue=50, batch=10, delay=3600)) as sent:
+        add(sent, 10)
+        await eventually(lambda: len(taking.spans) == 10)
+
+
+async def test_the_sender_is_named_once_for_all_spans(taking: Collector) -> None:
+    async with sending(taking.url) as sent:
+        add(sent, 2)
+    assert taking.resource == {"service.name": "x"}
+    scope = taking.requests[0].resource_spans[0].scope_spans[0]
+    assert scope.scope.name == "outbox.dispatcher"
+    assert scope.schema_url == "https://opentelemetry.io/schemas/1.44.0"
+
+
+@pytest.mark.parametrize("compression", ["gzip", "deflate"])
+async def test_headers_and_compression_are_those_of_the_environment(
+    taking: Collector, compression: str
+) -> None:
+    environ = {
+        "OTEL_EXPORTER_OTLP_COMPRESSION": compression,
+        "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20t,x-tenant = a=b",
+    }
+    async with sending(taking.url, SOON, **environ) as sent:
+        add(sent, 2)
+    assert len(taking.spans) == 2
+    assert (
+        taking.headers[0].items()
+        >= {
+            "authorization": "Bearer t",
+            "x-tenant": "a=b",
+            "content-encoding": compression,
+            "content-type": "application/x-protobuf",
+        }.items()
+    )
+
+
+async def test_what_a_collector_cannot_take_now_is_sent_again(taking: Collector) -> None:
+    taking.status = 503
+    async with sending(taking.url) as sent:
+        add(sent, 5)
+        await eventually(lambda: len(taking.headers) >= 2)
+        taking.status = 200
+        await eventually(lambda: len(taking.spans) == 5)
+        assert sent.counts.exported == 5
+        assert sum(sent.counts.dropped.values()) == 0
+
+
+async def test_what_a_collector_does_not_want_is_counted_and_not_sent_again(
+    taking: Collector,
+) -> None:
+    taking.status = 400
+    async with sending(taking.url) as sent:
+        add(sent, 5)
+        await eventually(lambda: sent.counts.dropped["rejected"] == 5)
+        taking.status = 200
+        add(sent, 1)
+        await eventually(lambda: sent.counts.exported == 1)
+    assert [span.name for span in taking.spans] == ["span 0"]
+
+
+async def test_while_nobody_listens_spans_wait_until_the_queue_is_full_and_are_then_counted(
+    down: str,
+) -> None:
+    async with sending(down) as sent:
+        add(sent, 200)
+        assert sent.counts.dropped["queue_full"] == 150
+    assert sent.counts.dropped == {"queue_full": 150, "rejected": 0, "exit": 50}
+
+
+async def test_a_collector_that_hangs_delays_the_end_by_one_request_at_most(hanging: str) -> None:
+    sent = exporter(hanging)
+    sent.start()
+    add(sent, 50)
+    began = time.monotonic()
+    await sent.close(BUDGET)
+    assert time.monotonic() - began < BUDGET
+    assert sent.counts.dropped["exit"] == 50
+
+
+async def test_the_budget_of_the_end_is_kept_whatever_it_is(hanging: str) -> None:
+    sent = exporter(hanging)
+    sent.start()
+    add(sent, 50)
+    await asyncio.sleep(0)
+    began = time.monotonic()
+    await sent.close(0.2)
+    assert 0.15 < time.monotonic() - began < 1.0
+    assert sent.counts.dropped["exit"] == 50
+
+
+async def test_adding_a_span_waits_for_nothing_while_a_request_hangs(hanging: str) -> None:
+    sent = exporter(hanging, Limits(queue=100_000, batch=10, delay=0.05))
+    sent.start()
+    add(sent, 10)
+    await asyncio.sleep(0)
+    began = time.process_time()
+    add(sent, 10_000)
+    assert time.process_time() - began < 1.0
+    await sent.close(0.0)
+    assert sent.counts.dropped["exit"] == 10_010
+
+
+async def test_spans_that_come_after_the_end_are_counted(taking: Collector) -> None:
+    async with sending(taking.url) as sent:
+        pass
+    add(sent, 3)
+    assert sent.counts.dropped["exit"] == 3
+
+
+async def test_an_end_without_a_beginning_loses_what_waits() -> None:
+    sent = exporter("http://127.0.0.1:1")
+    add(sent, 3)
+    await sent.close(BUDGET)
+    assert sent.counts.dropped["exit"] == 3
+
+
+def test_an_endpoint_for_traces_is_taken_as_it_is_and_one_for_all_gets_the_path() -> None:
+    both = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://all:4318/",
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://traces/x?y=1",
+    }
+    assert collector(both).url == "https://traces/x?y=1"
+    del both["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"]
+    assert collector(both).url == "http://all:4318/v1/traces"
+    assert collector({}).url == "http://localhost:4318/v1/traces"
+
+
+def test_a_password_in_the_endpoint_is_not_for_the_log() -> None:
+    url = "https://user:hunter2@collector:4318/hunter2"
+    assert collector({"OTEL_EXPORTER_OTLP_ENDPOINT": url}).where == "https://collector:4318"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ENDPOINT", "collector:4317"),
+        ("ENDPOINT", "grpc://hunter2@collector"),
+        ("COMPRESSION", "hunter2"),
+        ("CERTIFICATE", "/no/such/hunter2"),
+        ("TRACES_CLIENT_CERTIFICATE", "/no/such/hunter2"),
+    ],
+)
+def test_a_value_with_which_nothing_can_be_sent_is_named_and_not_shown(
+    name: str, value: str
+) -> None:
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector"}
+    with pytest.raises(Misconfigured, match="OTEL_EXPORTER_OTLP_") as refusal:
+        collector(environ | {f"OTEL_EXPORTER_OTLP_{name}": value})
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_the_limits_are_those_of_the_environment_where_they_are_numbers() -> None:
+    environ = {
+        "OTEL_BSP_MAX_QUEUE_SIZE": "100",
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "many",
+        "OTEL_BSP_SCHEDULE_DELAY": "250",
+    }
+    assert limits(environ) == Limits(queue=100, batch=100, delay=0.25)
+    assert limits({"OTEL_BSP_MAX_QUEUE_SIZE": "0"}) == Limits(queue=2048, batch=512, delay=5.0)
