@@ -15,11 +15,10 @@ QUERY = re.compile(r"^```sql\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def test_each_documented_query_runs_and_has_something_to_say(conn: psycopg.Connection) -> None:
-    insert(conn, status="processing", lease_owner="pod-1", lease_until="1999-01-01Z")
     number = insert(conn, status="dead", pending_since=None, ordering_key="k")
     assert desk.skip(conn, number, "it is in the way", schema="public").done
     found = QUERY.findall(PAGE.read_text(encoding="utf-8"))
     queries = [query for query in found if query.startswith("SELECT")]
     answered = [conn.execute(query.encode()).rowcount for query in queries]
-    assert len(answered) == 9
+    assert len(answered) == 2
     assert min(answered) >= 1
