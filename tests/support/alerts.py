@@ -132,7 +132,7 @@ class Prometheus(NamedTuple):
 
     def until(self, expression: str) -> list[dict[str, Any]]:
         """Return what the query finds, once it finds something."""
-        eventually(lambda: bool(self.query(expression)), f"a series of {expression}")
+        eventually(lambda: bool(self.query(expression)), f"a series of {expression}", every=0.1)
         return self.query(expression)
 
 

@@ -47,11 +47,13 @@ def is_waiting(conn: Conn, pattern: str) -> bool:
     return bool(conn.execute(query, [pattern]).rowcount)
 
 
-def eventually(condition: Callable[[], bool], why: str, patience: float = PATIENCE) -> float:
-    """Ask until it is true, a hundred times a second; the seconds that it took."""
+def eventually(
+    condition: Callable[[], bool], why: str, patience: float = PATIENCE, *, every: float = 0.01
+) -> float:
+    """Ask until it is true, with ``every`` seconds between; the seconds that it took."""
     began = time.monotonic()
     while time.monotonic() - began < patience:
         if condition():
             return time.monotonic() - began
-        time.sleep(0.01)
+        time.sleep(every)
     raise AssertionError(f"not within {patience:g} s: {why}")

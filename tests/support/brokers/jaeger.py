@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 import urllib.error
 import urllib.request
@@ -115,13 +114,3 @@ def _in_docker() -> Iterator[Jaeger | None]:
             until_listening(IMAGE, address, time.monotonic() + PATIENCE)
         query, otlp = addresses
         yield Jaeger(f"http://{query}", f"http://{otlp}")
-
-
-def otel_environment(jaeger: Jaeger, service: str) -> dict[str, str]:
-    """Of a process that sends all its spans there, soon."""
-    inherited = {name: "" for name in os.environ if name.startswith("OTEL_")}
-    return inherited | {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": jaeger.otlp,
-        "OTEL_SERVICE_NAME": service,
-        "OTEL_BSP_SCHEDULE_DELAY": "100",
-    }
