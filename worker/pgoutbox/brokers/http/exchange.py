@@ -33,6 +33,8 @@ MAX_ANSWER = 64 * 1024
 """Bytes of an answer's body that are read before its connection is given up."""
 ANSWER_SECONDS = 1.0
 """How long the rest of an answer's body may take before its connection is given up."""
+INTERIM = frozenset(range(HTTPStatus.CONTINUE, HTTPStatus.OK)) - {HTTPStatus.SWITCHING_PROTOCOLS}
+"""What more follows after."""
 ORIGINS = 256
 """Hosts that are remembered, where messages choose them."""
 
@@ -103,7 +105,7 @@ class Exchanges:
         lines = [f"POST {url.raw_path_qs} HTTP/1.1", f"Host: {url.host_port_subcomponent}"]
         lines += self._own
         lines += [f"{name}: {value}" for name, value in headers]
-        if not any(name.lower() == "accept" for name, _ in headers):
+        if "accept" not in [name.lower() for name, _ in headers]:
             lines.append("Accept: */*")
         lines.append(f"Content-Length: {size}\r\n\r\n")
         text = "\r\n".join(lines)
@@ -143,7 +145,7 @@ async def _answer(connection: Connection, head: bytes, body: bytes) -> Answer:
 async def _beginning(protocol: ResponseHandler) -> Answer:
     while True:
         head, body = await protocol.read()
-        if head.code >= HTTPStatus.OK or head.code == HTTPStatus.SWITCHING_PROTOCOLS:
+        if head.code not in INTERIM:
             return Answer(head.code, head.headers, body)
 
 

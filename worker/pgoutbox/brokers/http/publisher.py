@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 # request may meet the end of its connection.
 IDLE_SECONDS = 4.0
 
+TAKEN = range(HTTPStatus.OK, HTTPStatus.MULTIPLE_CHOICES)
 # What can be nothing but the message's own doing. All else may be about the endpoint or what it is
 # told of us, as a wrong secret or a route that is not deployed yet, and must not bury what waits.
 PERMANENT_STATUS = frozenset(
@@ -171,7 +172,7 @@ class HttpPublisher:
 
 def problem_of(status: int, headers: Mapping[str, str], target: Target) -> PublishError | None:
     """What a status means, as the exception to raise. The answer's own text is never used."""
-    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+    if status in TAKEN:
         return None
     answer = f"answered {status} {_phrase(status)}".rstrip()
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
