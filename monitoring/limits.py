@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from pgoutbox.database.horizon import LATE_SECONDS, LATE_TRANSACTIONS, LATE_UNDATED_TRANSACTIONS
 from pgoutbox.database.statistics import DEFAULT_CAP
@@ -13,29 +14,36 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 
+def _limit(default: Any, what: str) -> Any:  # noqa: ANN401 - as `dataclasses.field` itself
+    return field(default=default, metadata={"what": what})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Thresholds. Raises ValueError where no metric can be compared with them."""
 
-    delivery_seconds: float = 30.0
-    """The objective's limit: how late a delivery may be. A bound of the latency's buckets."""
-    delivery_objective: float = 0.999
-    """Which share of the deliveries keeps within that."""
-    delivery_rate: float = 0.02
-    """Deliveries per second below which shares say nothing. One late among as few is no alert."""
-    oldest_pending_seconds: float = 300.0
-    """How late the oldest undelivered message may be, backoff and outages included."""
-    dead_share: float = 0.01
-    """Dead messages among all attempts, from which on somebody is woken."""
-    dead_messages: int = 20
-    """How many they have to be for that."""
-    backlog_messages: int = DEFAULT_CAP
-    """Messages that are due and undelivered. Not more than the exporter counts."""
-    xmin_seconds: float = LATE_SECONDS
-    xmin_transactions: int = LATE_TRANSACTIONS
-    """The horizon is held when it is older than both."""
-    xmin_undated_transactions: int = LATE_UNDATED_TRANSACTIONS
-    """Or older than this, where nobody knows since when."""
+    delivery_seconds: float = _limit(
+        30.0, "How late a delivery may be: the objective, and a bound of the latency's buckets"
+    )
+    delivery_objective: float = _limit(0.999, "Which share of the deliveries keeps within that")
+    delivery_rate: float = _limit(
+        0.02, "Deliveries per second up to which that share says nothing: one may be late"
+    )
+    oldest_pending_seconds: float = _limit(
+        300.0, "How late the oldest undelivered message may be, backoff and outages included"
+    )
+    dead_share: float = _limit(
+        0.01, "Dead messages among all attempts of 15 minutes, beyond which somebody is woken"
+    )
+    dead_messages: int = _limit(20, "And beyond how many of them")
+    backlog_messages: int = _limit(
+        DEFAULT_CAP, "Messages that are due and undelivered; the exporter counts no further"
+    )
+    xmin_seconds: float = _limit(LATE_SECONDS, "The xmin horizon is held if it is as old as this,")
+    xmin_transactions: int = _limit(LATE_TRANSACTIONS, "and holds back as many transactions;")
+    xmin_undated_transactions: int = _limit(
+        LATE_UNDATED_TRANSACTIONS, "or as many as this, where nobody knows since when"
+    )
 
     def __post_init__(self) -> None:
         if self.delivery_seconds not in DELIVERY_SECONDS:
@@ -53,6 +61,13 @@ class Limits:
                 f"backlog_messages is {self.backlog_messages}; "
                 f"the exporter counts up to {DEFAULT_CAP}: take no more"
             )
+
+    def options(self) -> list[tuple[str, str, str]]:
+        """Name as an option, value and meaning of each."""
+        return [
+            (f.name.replace("_", "-"), f"{getattr(self, f.name):.9g}", f.metadata["what"])
+            for f in fields(self)
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,11 @@ class Record:
         return {"record": self.name, "expr": tidy(self.expr)}
 
 
+def percent(share: float) -> str:
+    """For people: `1.44%`."""
+    return f"{100 * share:.6g}%"
+
+
 def tidy(expr: str) -> str:
     """The expression without the margin that it has in the source."""
     return dedent(expr).strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from monitoring.alerts.risen import risen
 from monitoring.limits import MINUTE, Limits, Pace
-from monitoring.rule import PLACE, Alert
+from monitoring.rule import PLACE, Alert, percent
 
 
 def alerts(limits: Limits, pace: Pace) -> tuple[Alert, ...]:
@@ -94,7 +94,7 @@ def _spike(limits: Limits, pace: Pace) -> Alert:
         """,
         meaning=(
             f"More than {limits.dead_messages} messages died within 15 minutes, and more than"
-            f" {limits.dead_share:.6%} of the attempts.".replace(".000000%", "%")
+            f" {percent(limits.dead_share)} of the attempts."
         ),
         summary="Many messages for {{ $labels.destination }} die",
         description=(

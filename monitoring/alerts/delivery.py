@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from monitoring.limits import HOUR, MINUTE, Limits, Pace
 from monitoring.recording import BACKLOG, DELIVERIES, LATE_SHARE, LONG_WINDOWS
-from monitoring.rule import PLACE, Alert
+from monitoring.rule import PLACE, Alert, percent
 
 if TYPE_CHECKING:
     from monitoring.rule import Severity
@@ -71,8 +71,8 @@ class _Burns:
                 and avg_over_time({DELIVERIES}[{window}]) > {limits.delivery_rate:g}
             """,
             meaning=(
-                f"More than {share:.3%} of the deliveries of the last {long} and {short} took over"
-                f" {limits.delivery_seconds:g} seconds."
+                f"More than {percent(share)} of the deliveries of the last {long} and {short} took"
+                f" more than {limits.delivery_seconds:g} seconds."
             ),
             summary="Deliveries to {{ $labels.destination }} are late",
             description=(

@@ -22,7 +22,7 @@ SHARES = (0.5, 0.95, 0.99)
 
 def row() -> Row:
     """Waiting, going out, failing."""
-    return Row("Destinations", (*_waiting(), *_going_out(), *_failing()))
+    return Row("Destinations", (*_waiting(), *_going_out(), *_failing(), *_watched()))
 
 
 def _waiting() -> tuple[Panel, ...]:
@@ -119,6 +119,11 @@ def _failing() -> tuple[Panel, ...]:
             Query(held("outbox_oldest_blocked_age_seconds", BY_TABLE, TABLE_FOR), NAMED),
             unit="s",
         ),
+    )
+
+
+def _watched() -> tuple[Panel, ...]:
+    return (
         graph(
             "Bugs and refusals",
             Query(rate("outbox_publisher_failures_total", BY, WORKERS_TO), "bug {{destination}}"),

@@ -16,10 +16,10 @@ TOO_LATE = DEFAULT_LIMITS.oldest_pending_seconds
 
 def row() -> Row:
     """One number each, and what fires."""
-    return Row("Overview", (*_numbers(), *_pictures()))
+    return Row("Overview", (*_of_the_table(), *_of_the_workers(), *_pictures()))
 
 
-def _numbers() -> tuple[Panel, ...]:
+def _of_the_table() -> tuple[Panel, ...]:
     pending = held("outbox_pending_messages", f"{BY}, state", TABLE_FOR)
     return (
         stat(
@@ -36,6 +36,11 @@ def _numbers() -> tuple[Panel, ...]:
             what="Each waits for a person.",
             limits=(1,),
         ),
+    )
+
+
+def _of_the_workers() -> tuple[Panel, ...]:
+    return (
         stat(
             "Delivered",
             f"sum({rate('outbox_messages_published_total', 'destination', WORKERS_TO)})",

@@ -10,43 +10,12 @@ import pytest
 from monitoring.dashboard import VARIABLES, rows
 from monitoring.rules import alert_groups, groups
 from pgoutbox.telemetry.catalogue import METRICS
+from tests.support.known_series import LABELS, RECORDED, SCRAPED, SERIES
 from tests.support.promql import called_with, grouped, selectors
 
 if TYPE_CHECKING:
     from monitoring.dashboard.grafana import Variable
     from monitoring.rule import Alert
-
-SERIES = {name: metric for metric in METRICS for name in metric.series}
-SCRAPED = {"namespace", "job", "instance", "pod"}
-"""Labels that Prometheus adds to what it scrapes."""
-RECORDED = {
-    rule["record"]: set(rule["record"].split(":")[0].split("_"))
-    for group in groups()
-    for rule in group["rules"]
-    if "record" in rule
-}
-FOREIGN = {
-    "ALERTS": {"alertname", "alertstate", "severity", "database", "destination"},
-    "process_start_time_seconds": set(),
-    "kube_pod_container_status_last_terminated_exitcode": {"container"},
-    "kube_pod_container_status_restarts_total": {"container"},
-}
-SCALER = {
-    "outbox_scaler_current_replicas": {"name"},
-    "outbox_scaler_desired_replicas": {"name"},
-    "outbox_scaler_max_replicas": {"name"},
-    "outbox_scaler_limited": {"name", "reason"},
-    "outbox_scaler_scale_actions_total": {"name", "direction"},
-    "outbox_scaler_rate_per_replica": {"name"},
-    "outbox_scaler_last_reconcile_timestamp_seconds": {"name"},
-}
-"""Of the operator."""
-LABELS = {
-    **{name: set(metric.allowed_labels) for name, metric in SERIES.items()},
-    **RECORDED,
-    **FOREIGN,
-    **SCALER,
-}
 
 RULES = {
     f"{rule.get('alert') or rule['record']} {number}": rule["expr"]
