@@ -89,13 +89,14 @@ def test_json_is_one_object_on_the_last_line(dsn: str, conn: psycopg.Connection)
     found = as_json(dsn)
     assert set(found) == {
         *("schema", "at", "cap", "destinations", "workers", "attempts", "unserved", "horizon"),
-        *("blocking", "newest_dead"),
+        *("blocking", "newest_dead", "table"),
     }
     assert found["destinations"]["bank"]["ready"] == 1
     assert found["destinations"]["mail"]["blocked_lanes"] == 1
     assert found["attempts"] == {"bank": {"2": 1}, "mail": {}}
     assert [worker["owner"] for worker in found["workers"]] == ["pod-1"]
     assert found["unserved"] == []
+    assert found["table"].keys() == {"live", "dead", "vacuumed_at"}
 
 
 def test_a_destination_that_no_live_worker_names_is_unserved(

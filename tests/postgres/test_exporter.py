@@ -208,6 +208,25 @@ async def test_a_database_without_the_outbox_is_not_up(empty_dsn: str) -> None:
     assert {name for name, *_ in told} == OWN
 
 
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("outbox_stats(cap integer)", "{}"),
+        ("outbox_stats(cap integer)", "[]"),
+        ("outbox_horizon()", "{}"),
+    ],
+)
+async def test_an_answer_that_nobody_knows_is_not_up_and_ends_nothing(
+    dsn: str, conn: psycopg.Connection, name: str, answer: str
+) -> None:
+    body = f"RETURNS jsonb LANGUAGE sql AS $$ SELECT jsonb '{answer}' $$"
+    conn.execute(f"DROP FUNCTION {name}".encode())
+    conn.execute(f"CREATE FUNCTION {name} {body}".encode())
+    with capture_logs() as lines:
+        assert (await seen(source_of(lambda: dsn)))[UP] == 0
+    assert lines[0]["event"] == "database failed"
+
+
 @pytest.mark.parametrize("grants", [(STATS,), (STATS, HORIZON)])
 async def test_two_grants_suffice_and_without_the_second_only_the_horizon_is_missing(
     dsn: str, grants: tuple[str, ...]

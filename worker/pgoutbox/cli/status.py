@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pgoutbox.cli.horizon import Seen
     from pgoutbox.database.statistics import Statistics
+    from pgoutbox.database.upkeep import Upkeep
 
 SEEN_WITHIN = 60.0
 """Seconds after its last heartbeat for which a worker counts as alive."""
@@ -38,6 +39,8 @@ class Status:
     """The ids of dead messages, blocking or not, newest first. None as above."""
     seen: Seen
     """Of the xmin horizon."""
+    upkeep: Upkeep | None = None
+    """Row versions of the table, and when vacuum last came by."""
 
     @property
     def unserved(self) -> list[str]:
@@ -92,7 +95,8 @@ def look(conn: psycopg.Connection, *, schema: str) -> Status:
 
 
 def _look(conn: psycopg.Connection, schema: str) -> Status:
-    from pgoutbox.database.statistics import read  # noqa: PLC0415 - slow
+    from pgoutbox.database import upkeep  # noqa: PLC0415 - slow
+    from pgoutbox.database.statistics import read  # noqa: PLC0415
 
     with conn.transaction():
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -100,6 +104,7 @@ def _look(conn: psycopg.Connection, schema: str) -> Status:
         statistics = read(conn, schema=schema)
         attempts, blocking, newest = _messages(conn, schema, list(statistics.destinations))
         seen = horizon.look(conn, schema=schema)
+        kept = upkeep.read(conn, schema=schema)
     return Status(
         schema=schema,
         statistics=statistics,
@@ -107,6 +112,7 @@ def _look(conn: psycopg.Connection, schema: str) -> Status:
         blocking=blocking,
         newest_dead=newest,
         seen=seen,
+        upkeep=kept,
     )
 
 
@@ -135,6 +141,7 @@ def as_object(status: Status) -> dict[str, object]:
         "newest_dead": status.newest_dead,
         "unserved": status.unserved,
         "horizon": horizon.as_object(status.seen.horizon),
+        "table": None if status.upkeep is None else asdict(status.upkeep),
     }
 
 

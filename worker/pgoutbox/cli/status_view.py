@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from pgoutbox.cli.status import Status
     from pgoutbox.database.statistics import Statistics
+    from pgoutbox.database.upkeep import Upkeep
 
 MINUTE = 60
 HOUR = 60 * MINUTE
@@ -70,6 +71,8 @@ def sentences(status: Status) -> list[str]:
         told.append(f'nothing is waiting in schema "{status.schema}", and nothing is dead')
     if not found.workers:
         told.append("no worker is running (one that stopped properly leaves no trace)")
+    if status.upkeep is not None and status.upkeep.behind:
+        told.append(_vacuum(status.upkeep, at=found.at))
     if status.attempts is None:
         told.append(
             "attempts are not shown, nor which messages are dead: this role may not read them"
@@ -110,6 +113,16 @@ def _dead(name: str, numbers: Sequence[int], status: Status) -> str:
         f"{_count(count, cap)} message{'' if one else 's'} of {name} {'is' if one else 'are'} dead"
         f" ({'' if one else 'the newest: '}{listed}): repair what was wrong and `pgoutbox dead"
         " requeue` it, or leave it"
+    )
+
+
+def _vacuum(seen: Upkeep, *, at: float) -> str:
+    came = "never vacuumed"
+    if seen.vacuumed_at is not None:
+        came = f"last vacuumed {duration(at - seen.vacuumed_at)} ago"
+    return (
+        f"vacuum is behind: about {seen.dead} dead rows in the table beside {seen.live} live ones,"
+        f" {came}; docs/sql/vacuum.sql and horizon.sql say more"
     )
 
 

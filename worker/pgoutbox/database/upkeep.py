@@ -22,6 +22,10 @@ SELECT pg_stat_get_live_tuples(c.oid) AS live, pg_stat_get_dead_tuples(c.oid) AS
 """
 
 
+BEHIND = 10
+"""Rounds of autovacuum by which it may be late, with the settings that the migrations gave."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upkeep:
     """Row versions of the table of messages, as PostgreSQL estimates."""
@@ -31,6 +35,11 @@ class Upkeep:
     """Those that vacuum has yet to remove, and those that it may not remove yet."""
     vacuumed_at: float | None
     """Seconds since the epoch; None where it never was, or since the counters were lost."""
+
+    @property
+    def behind(self) -> bool:
+        """Whether there are many more dead ones than those that autovacuum waits for."""
+        return self.dead > BEHIND * (1000 + 0.01 * self.live)
 
 
 def read(conn: psycopg.Connection[Any], *, schema: str) -> Upkeep | None:

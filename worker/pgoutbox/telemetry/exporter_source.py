@@ -95,6 +95,14 @@ class Source:
         except (psycopg.Error, PgOutboxError, OSError, ValueError) as error:
             self._look = None
             self._tell_failure(error)
+        except (LookupError, TypeError, AttributeError) as error:
+            # An answer that is none of ours. It must not take other databases' gauges away.
+            self._look = None
+            self._tell_failure(
+                PgOutboxError(
+                    f"the answer of outbox_stats or outbox_horizon is not known: {error!r}"
+                )
+            )
         else:
             if self._look.failure is None:
                 self.succeeded_at = time.time()
