@@ -82,7 +82,8 @@ class Exchanges:
                 self._patience.end(limit)
         # From here on the status has decided, and no timeout takes it back.
         try:
-            await _read_rest(answer.body, until)
+            if not connection.closed:
+                await _read_rest(answer.body, until)
         finally:
             # It is closed where there is something left to read.
             connection.release()
@@ -135,8 +136,8 @@ async def _answer(connection: Connection, head: bytes, body: bytes) -> Answer:
         finally:
             if not writing.done():
                 # Refused before it was read, perhaps: what is left would pass for a request.
-                protocol.force_close()
                 writing.cancel()
+                connection.close()
     except BaseException:
         connection.close()
         raise
