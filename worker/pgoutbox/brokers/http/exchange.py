@@ -1,8 +1,8 @@
 """One POST and its answer, on a connection of the client's.
 
-The client connects, keeps connections, and reads answers. Its requests are written here: built in
-the client's own way, with a copy of the headers at each step, a timer and a task for the body, each
-would cost more than all else that a worker does for a message.
+The client connects, keeps connections, and reads answers. Its requests are written here: in the
+client's own way, with a copy of the headers at each step and a task for the body, each would cost
+more than all else that a worker does for a message.
 """
 
 from __future__ import annotations
