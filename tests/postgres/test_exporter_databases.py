@@ -20,6 +20,10 @@ def of(told: Samples, name: str) -> dict[str, float]:
     return {key[0]: value for key, value in told.items() if name in key[1:]}
 
 
+def up(told: Samples) -> dict[str, float]:
+    return {key[1]: value for key, value in told.items() if key[0] == "outbox_collector_up"}
+
+
 def test_each_database_is_told_under_its_name_and_a_broken_one_hides_none(
     dsn: str, empty_dsn: str, conn: psycopg.Connection
 ) -> None:
@@ -37,12 +41,8 @@ def test_each_database_is_told_under_its_name_and_a_broken_one_hides_none(
         started = exporter.wait_for("exporter started")
         assert started["databases"] == ["depot", "empty", "gone", "shop"]
 
-        def up() -> dict[str, float]:
-            told = exporter.scrape()
-            return {key[1]: value for key, value in told.items() if key[0] == "outbox_collector_up"}
-
         working = {"shop": 1.0, "depot": 1.0, "empty": 0.0, "gone": 0.0}
-        eventually(lambda: up() == working, "a look at each")
+        eventually(lambda: up(exporter.scrape()) == working, "a look at each")
         told = exporter.scrape()
         assert told["outbox_pending_messages", "shop", "bank", "ready"] == 1
         assert told["outbox_pending_messages", "depot", "bank", "ready"] == 1
@@ -52,7 +52,7 @@ def test_each_database_is_told_under_its_name_and_a_broken_one_hides_none(
                 "outbox_collector_duration_seconds",
             }
         proxy.freeze()
-        eventually(lambda: up() == working | {"depot": 0.0}, "a look that fails")
+        eventually(lambda: up(exporter.scrape()) == working | {"depot": 0.0}, "a look that fails")
         insert(conn, destination="bank")
 
         def second() -> bool:

@@ -46,10 +46,7 @@ def test_a_dsn_and_a_url_are_enough() -> None:
 def test_the_defaults_are_the_documented_ones() -> None:
     settings = load_settings(LOCAL, to="amqp://broker.example/shop")
     assert settings.model_dump(exclude={"dsn", "owner", "destinations"}, by_alias=True) == {
-        "dsn_file": None,
-        "listen_dsn": None,
-        "listen_dsn_file": None,
-        "config": None,
+        **dict.fromkeys(["dsn_file", "listen_dsn", "listen_dsn_file", "config"]),
         "max_in_flight": 200,
         "on_unclassified": "exit",
         "wakeup": {"mode": "auto", "max_interval": 1},

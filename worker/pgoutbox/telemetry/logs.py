@@ -72,8 +72,7 @@ class Logs:
             case events.LeaseLost():
                 self._lease_lost("publish", event.messages)
             case events.LeaseUnconfirmed():
-                named = _named(event.messages)
-                self._quiet.say(self._log.warning, "lease unconfirmed", **named)
+                self._quiet.say(self._log.warning, "lease unconfirmed", **_named(event.messages))
             case events.Reaped():
                 self._reaped(event)
             case events.Pruned():
