@@ -42,7 +42,7 @@ async def sending(url: str, chosen: Limits = SOON, **environ: str) -> AsyncItera
 
 def add(to: Exporter, count: int) -> None:
     for number in range(count):
-        to.add(Span(name=f"span {number}", span_id=number.to_bytes(8, "big")))
+        to.add(Span(name=f"span {number}").SerializeToString())
 
 
 @pytest.fixture
@@ -125,8 +125,8 @@ async def test_what_a_collector_cannot_take_now_is_sent_again(taking: Collector)
         add(sent, 5)
         await eventually(lambda: len(taking.headers) >= 2)
         taking.status = 200
-        await eventually(lambda: len(taking.spans) == 5)
-        assert sent.counts.exported == 5
+        await eventually(lambda: sent.counts.exported == 5)
+        assert len(taking.spans) == 5
         assert sum(sent.counts.dropped.values()) == 0
 
 

@@ -6,6 +6,8 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
 from pgoutbox.events import Claimed, Finalized, Settled
 from pgoutbox.outcome import Finish, Published, Retry, RetryableFailure
 from pgoutbox.telemetry.tracing.attributes import of_destination
@@ -16,8 +18,6 @@ from tests.support.otlp import headers, tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
     from pgoutbox.events import Event, Refused
     from pgoutbox.message import ClaimedMessage
@@ -50,8 +50,11 @@ class Traced:
     ) -> None:
         self.spans: list[Span] = []
         destinations = {"orders": of_destination("orders", url)}
-        made = Spans(self.spans.append, destinations=destinations, owner="pod-1")
+        made = Spans(self._add, destinations=destinations, owner="pod-1")
         self._tracing = Tracing(made, parent=parent, decide=decide)
+
+    def _add(self, span: bytes) -> None:
+        self.spans.append(Span.FromString(span))
 
     def tell(self, *events: Event) -> None:
         """These happen."""

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 import structlog
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from pgoutbox.telemetry.tracing.collector import post
 from pgoutbox.telemetry.tracing.counts import EXIT, QUEUE_FULL, REJECTED, SpanCounts
+from pgoutbox.telemetry.tracing.wire import SPAN_TAG, delimited
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
+    from collections.abc import Callable, Mapping
 
     from pgoutbox.telemetry.tracing.collector import Answer, Collector
 
@@ -53,12 +51,12 @@ def _number(environ: Mapping[str, str], name: str, default: int) -> int:
 class Exporter:
     """Sends what it is given to a collector."""
 
-    def __init__(self, to: Collector, frame: ResourceSpans, limits: Limits) -> None:
-        """``frame``: one resource with one scope, which has no spans yet."""
+    def __init__(self, to: Collector, frame: Callable[[bytes], bytes], limits: Limits) -> None:
+        """``frame`` makes the body of a request of encoded spans."""
         self._to = to
         self._frame = frame
         self._limits = limits
-        self._waiting: deque[Span] = deque()
+        self._waiting: deque[bytes] = deque()
         self._wake = asyncio.Event()
         self._closing = False
         self._task: asyncio.Task[None] | None = None
@@ -66,7 +64,7 @@ class Exporter:
         self._failing = False
         self.counts = SpanCounts()
 
-    def add(self, span: Span) -> None:
+    def add(self, span: bytes) -> None:
         """Have it sent, soon, unless too many wait already."""
         if self._closing or len(self._waiting) >= self._limits.queue:
             self.counts.dropped[EXIT if self._closing else QUEUE_FULL] += 1
@@ -129,13 +127,9 @@ class Exporter:
                 self._waiting.popleft()
             least = 1 if self._closing else self._limits.batch
 
-    def _request(self, batch: list[Span]) -> bytes:
-        request = ExportTraceServiceRequest()
-        frame = request.resource_spans.add()
-        frame.CopyFrom(self._frame)
-        frame.scope_spans[0].spans.extend(batch)
-        body: bytes = request.SerializeToString()
-        return body
+    def _request(self, batch: list[bytes]) -> bytes:
+        spans = b"".join([delimited(SPAN_TAG, span) for span in batch])
+        return self._frame(spans)
 
     def _tell(self, answer: Answer) -> None:
         """Once when it begins to fail, and once when it works again."""

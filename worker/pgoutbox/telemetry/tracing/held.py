@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pgoutbox.telemetry.tracing.spans import MAX_LINKS, MESSAGE_ID, Happening, Place
+from pgoutbox.telemetry.tracing import wire
+from pgoutbox.telemetry.tracing.spans import REMOTE, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pgoutbox.message import ClaimedMessage
-    from pgoutbox.telemetry.tracing.attributes import Attributes
+    from pgoutbox.telemetry.tracing.attributes import Value
+    from pgoutbox.telemetry.tracing.context import Stored
 
+MAX_LINKS = 128
 MAX_HAPPENINGS = 32
 MAX_CONVERSATION = 256
 CONVERSATION = ("correlation_id", "correlation-id", "x-correlation-id")
@@ -21,34 +24,47 @@ CONVERSATION = ("correlation_id", "correlation-id", "x-correlation-id")
 class Held:
     """A traced message from its claim to the end of its lease."""
 
-    __slots__ = ("claim", "creation", "failure", "happened", "message", "message_id", "since")
+    __slots__ = (
+        "claim",
+        "creation",
+        "failure",
+        "happened",
+        "link",
+        "message",
+        "message_id",
+        "since",
+    )
 
-    def __init__(self, message: ClaimedMessage, creation: Place, since: int) -> None:
+    def __init__(self, message: ClaimedMessage, stored: Stored, since: int) -> None:
         self.message = message
-        self.message_id = str(message.message_id)
-        self.creation = creation
+        self.message_id = str(message.message_id).encode()
+        self.creation = Place(*stored, REMOTE)
+        self.link = self.creation.link(self.message_id)
+        """From a batch to where it was created."""
         self.claim: Place | None = None
         self.since = since
         """When the claim was answered."""
-        self.happened: list[Happening] = []
+        self.happened: list[bytes] = []
+        """Events of its publish, encoded."""
         self.failure: tuple[str, int] | None = None
         """The kind of an unclassified exception, and when it was raised."""
 
-    def add(self, name: str, at: int, attributes: Attributes | None = None) -> None:
+    def add(self, name: str, at: int, attributes: Mapping[str, Value] | None = None) -> None:
         """Something that its publish's span is to tell."""
         if len(self.happened) < MAX_HAPPENINGS:
-            self.happened.append(Happening(name, at, attributes or {}))
+            self.happened.append(wire.event(name, at, attributes or {}))
+
+    def tell(self, name: str, at: int, **attributes: Value) -> bytes:
+        """An event of a batch that is about this message, encoded."""
+        about: dict[str, Value] = {wire.MESSAGE_ID: self.message_id.decode()}
+        more = {key.replace("_", "."): value for key, value in attributes.items()}
+        return wire.event(name, at, about | more)
 
 
-def of_batch(batch: Sequence[Held], count: int) -> Attributes:
+def of_batch(batch: Sequence[Held], count: int) -> bytes:
     """What is said about ``count`` messages, some of which are traced."""
-    attributes: Attributes = {"messaging.batch.message_count": count}
-    return attributes | ({MESSAGE_ID: batch[0].message_id} if count == 1 else {})
-
-
-def loss_of(one: Held, at: int) -> Happening:
-    """What the span of a finalize that came too late tells."""
-    return Happening("lease lost", at, {MESSAGE_ID: one.message_id})
+    counted = wire.number("messaging.batch.message_count", count)
+    return counted + wire.message_id(batch[0].message_id) if count == 1 else counted
 
 
 def one_trace(batch: Sequence[Held]) -> Place | None:
@@ -60,12 +76,12 @@ def one_trace(batch: Sequence[Held]) -> Place | None:
 def one_claim(batch: Sequence[Held]) -> Place | None:
     """The claim that brought them, if it is one."""
     first = batch[0].claim
-    return first if all(one.claim == first for one in batch) else None
+    return first if all(one.claim is first for one in batch) else None
 
 
-def links_of(batch: Sequence[Held], parent: Place | None) -> list[tuple[Place, str]]:
-    """Where they were created, the parent left out; no more than a span may have."""
-    return [(one.creation, one.message_id) for one in batch[:MAX_LINKS] if one.creation != parent]
+def links_of(batch: Sequence[Held], parent: Place | None) -> list[bytes]:
+    """To where they were created, the parent left out; no more than a span may have."""
+    return [one.link for one in batch[:MAX_LINKS] if one.creation != parent]
 
 
 def conversation_of(message: ClaimedMessage) -> str:

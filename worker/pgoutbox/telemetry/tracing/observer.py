@@ -13,11 +13,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from itertools import zip_longest
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
 from pgoutbox import events
 from pgoutbox.outcome import Unstarted
-from pgoutbox.telemetry.tracing import context
+from pgoutbox.telemetry.quiet import clean
+from pgoutbox.telemetry.tracing import context, wire
 from pgoutbox.telemetry.tracing.attributes import (
     SETTLING,
     error_of,
@@ -30,32 +32,26 @@ from pgoutbox.telemetry.tracing.held import (
     Held,
     conversation_of,
     links_of,
-    loss_of,
     of_batch,
     one_claim,
     one_trace,
 )
-from pgoutbox.telemetry.tracing.spans import (
-    MESSAGE_ID,
-    Happening,
-    Period,
-    Place,
-    Spans,
-    place_of,
-    put,
-    tell,
-)
+from pgoutbox.telemetry.tracing.spans import Period, Place, Spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pgoutbox.events import Event, Settled
     from pgoutbox.message import ClaimedMessage
-    from pgoutbox.telemetry.tracing.attributes import Attributes
     from pgoutbox.telemetry.tracing.context import Stored
 
 Parent = Literal["creation", "batch"]
 NANOS = 1_000_000_000
+
+# In C: asked for every message of a batch in which one is traced.
+_DESTINATION = attrgetter("destination")
+_ITS_DESTINATION = attrgetter("message.destination")
+_TRANSITION = attrgetter("transition")
 
 
 class Tracing:
@@ -103,10 +99,10 @@ class Tracing:
             return
         now = time.time_ns()
         period = Period(now - int(event.seconds * NANOS), now)
-        counts = Counter([message.destination for message in event.messages])
+        counts = Counter(map(_DESTINATION, event.messages))
         batches: dict[str, list[Held]] = {}
         for message, stored in traced:
-            one = Held(message, place_of(stored), now)
+            one = Held(message, stored, now)
             self._held[message.id] = one
             batches.setdefault(message.destination, []).append(one)
         for destination, batch in batches.items():
@@ -125,15 +121,14 @@ class Tracing:
         ]
 
     def _claim(self, destination: str, batch: Sequence[Held], count: int, period: Period) -> Place:
-        span = self._spans.batch("claim", destination)
-        put(span.attributes, of_batch(batch, count))
+        pieces = [self._spans.batch("claim", destination), of_batch(batch, count)]
         for one in batch:
             if reclaims := one.message.reclaims:
                 one.add("lease reclaimed", period.end, {"outbox.reclaims": reclaims})
-                again: Attributes = {MESSAGE_ID: one.message_id, "outbox.reclaims": reclaims}
-                tell(span, [Happening("lease reclaimed", period.end, again)])
+                if len(pieces) < MAX_HAPPENINGS:
+                    pieces.append(one.tell("lease reclaimed", period.end, outbox_reclaims=reclaims))
         parent = None if self._batch else one_trace(batch)
-        return self._spans.finish(span, period, parent=parent, links=links_of(batch, parent))
+        return self._spans.finish([*pieces, *links_of(batch, parent)], period, parent)
 
     def _finalized(self, event: events.Finalized) -> None:
         offset = time.time_ns() - time.monotonic_ns()
@@ -162,14 +157,20 @@ class Tracing:
             groups.setdefault(group, []).append(one)
         if not groups:
             return
-        counts = Counter([(each[0].destination, SETTLING[type(each[2])]) for each in batch])
+        counts: Counter[tuple[str, str]] = Counter()
+        ends = zip(map(_ITS_DESTINATION, batch), map(type, map(_TRANSITION, batch)), strict=True)
+        for (destination, transition), count in Counter(ends).items():
+            counts[destination, SETTLING[transition]] += count
         for (destination, operation), some in groups.items():
-            span = self._spans.batch(operation, destination, error=error)
-            put(span.attributes, of_batch(some, counts[destination, operation]))
+            pieces = [
+                self._spans.batch(operation, destination, error),
+                of_batch(some, counts[destination, operation]),
+            ]
             if error == "lease_lost":
-                tell(span, [loss_of(one, period.end) for one in some[:MAX_HAPPENINGS]])
+                lost = some[:MAX_HAPPENINGS]
+                pieces += [one.tell("lease lost", period.end) for one in lost]
             parent = one_claim(some) if self._batch else one_trace(some)
-            self._spans.finish(span, period, parent=parent, links=links_of(some, parent))
+            self._spans.finish([*pieces, *links_of(some, parent)], period, parent)
 
     def _published(self, one: Held, settled: Settled, offset: int) -> None:
         start = int(settled.started * NANOS) + offset
@@ -195,27 +196,24 @@ class Tracing:
         description: str = "",
     ) -> None:
         message = one.message
-        span = self._spans.publish(
-            message.destination, outcome, error, status=status, description=description
-        )
-        put(
-            span.attributes,
-            {
-                MESSAGE_ID: one.message_id,
-                "outbox.attempt": message.attempts,
-                "outbox.lease.token": message.lease_version,
-                "outbox.age_seconds": message.age,
-            },
-        )
+        pieces = [
+            self._spans.publish(message.destination, outcome, error, status),
+            wire.message_id(one.message_id),
+            wire.number("outbox.attempt", message.attempts),
+            wire.number("outbox.lease.token", message.lease_version),
+            wire.age(message.age),
+            *one.happened,
+        ]
+        if description:
+            pieces.append(wire.description(clean(description)))
         if conversation := conversation_of(message):
-            put(span.attributes, {"messaging.message.conversation_id": conversation})
-        if one.happened:
-            tell(span, one.happened)
-        parent, other = one.creation, one.claim
-        if self._batch and other is not None:
-            parent, other = other, parent
-        links = [] if other is None else [(other, "")]
-        self._spans.finish(span, period, parent=parent, links=links)
+            pieces.append(wire.attributes_of({"messaging.message.conversation_id": conversation}))
+        parent = one.creation
+        if one.claim is not None:
+            if self._batch:
+                parent = one.claim
+            pieces.append((one.creation if self._batch else one.claim).link())
+        self._spans.finish(pieces, period, parent)
 
     def _tell(self, messages: Iterable[ClaimedMessage], name: str) -> None:
         now = time.time_ns()

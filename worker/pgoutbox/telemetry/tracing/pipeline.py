@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.resource.v1 import resource_pb2 as proto
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import Decision, ParentBased
 
 from pgoutbox._version import __version__
+from pgoutbox.telemetry.tracing import wire
 from pgoutbox.telemetry.tracing.attributes import SCHEMA_URL, SCOPE, of_destination
 from pgoutbox.telemetry.tracing.collector import collector
 from pgoutbox.telemetry.tracing.export import Exporter, limits
 from pgoutbox.telemetry.tracing.observer import Tracing
-from pgoutbox.telemetry.tracing.spans import Spans, put
+from pgoutbox.telemetry.tracing.spans import Spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -82,19 +86,26 @@ def resource(environ: Mapping[str, str], owner: str) -> Resource:
     return Resource.create(ours.merge(OTELResourceDetector().detect()).attributes)
 
 
-def frame(resource: Resource) -> ResourceSpans:
+def frame(resource: Resource) -> Callable[[bytes], bytes]:
     """What stands around the spans of each request."""
-    around = ResourceSpans()
     plain: Attributes = {
         name: value
         for name, value in resource.attributes.items()
         if isinstance(value, str | int | float)
     }
-    put(around.resource.attributes, plain)
-    scope = around.scope_spans.add()
-    scope.scope.name, scope.scope.version = SCOPE, __version__
-    scope.schema_url = SCHEMA_URL
-    return around
+    about = wire.encoded(ResourceSpans(resource=proto.Resource(attributes=wire.key_values(plain))))
+    scope = wire.encoded(
+        ScopeSpans(
+            scope=InstrumentationScope(name=SCOPE, version=__version__), schema_url=SCHEMA_URL
+        )
+    )
+    scope_tag = wire.encoded(ResourceSpans(scope_spans=[ScopeSpans()]))[:1]
+    resource_tag = wire.encoded(ExportTraceServiceRequest(resource_spans=[ResourceSpans()]))[:1]
+
+    def framed(spans: bytes) -> bytes:
+        return wire.delimited(resource_tag, about + wire.delimited(scope_tag, scope + spans))
+
+    return framed
 
 
 def sampling(environ: Mapping[str, str]) -> Callable[[Stored], bool] | None:
