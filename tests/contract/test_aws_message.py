@@ -89,6 +89,21 @@ def test_debezium_leaves_room_for_the_trace() -> None:
     ]
 
 
+@pytest.mark.parametrize("wire", FORMATS, ids=[wire.name for wire in FORMATS])
+def test_a_header_named_as_an_attribute_of_the_format_neither_replaces_nor_hides_it(
+    wire: WireFormat,
+) -> None:
+    message = make_message()
+    entry = sent(message, wire)
+    in_sight = attributes(entry).keys() - {"outbox-headers"}
+    told = received(entry)[1]
+    for spell in (str, str.upper):
+        headers = json.dumps({spell(name): "forged" for name in told})
+        forged = sent(message._replace(headers_json=headers), wire)
+        assert attributes(forged).keys() - {"outbox-headers"} == in_sight
+        assert {name: received(forged)[1].get(name) for name in told} == told
+
+
 @pytest.mark.parametrize(
     ("name", "allowed"),
     [
@@ -107,13 +122,15 @@ def test_debezium_leaves_room_for_the_trace() -> None:
     ],
 )
 def test_only_a_name_that_aws_allows_becomes_an_attribute(name: str, allowed: bool) -> None:  # noqa: FBT001
-    entry = entry_for(0, make_message(), Envelope("k", [(name, "1")], "text/plain", b"x"), "q")
+    entry = entry_for(
+        0, make_message(), Envelope("k", [(name, "1")], "text/plain", b"x", own=1), "q"
+    )
     assert (name in attributes(entry)) is allowed
     assert received(entry)[1] == {name: "1", "content-type": "text/plain"}
 
 
 def test_the_size_is_that_of_text_names_types_and_values_in_utf_8() -> None:
-    envelope = Envelope("k", [("name", "ü")], "a/b", "ü".encode())
+    envelope = Envelope("k", [("name", "ü")], "a/b", "ü".encode(), own=1)
     expected = 2 + len("name" + "String") + 2 + len("content-type" + "String" + "a/b")
     assert entry_for(0, make_message(), envelope, "q").size == expected
 

@@ -46,7 +46,9 @@ def encode_binary(
     attributes = _attributes(message, given, source=source)
     headers = [(prefix + name, value) for name, value in attributes.items()]
     headers += user_headers(given, prefix=prefix.lower())
-    return Envelope(_key(message), headers, _text(message.content_type), message.body)
+    return Envelope(
+        _key(message), headers, _text(message.content_type), message.body, len(attributes)
+    )
 
 
 def encode_structured(

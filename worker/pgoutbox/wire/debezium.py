@@ -16,8 +16,9 @@ _OURS = frozenset({"id", "eventtype"})
 def encode_debezium(message: ClaimedMessage, /, *, prefix: str = "ce-") -> Envelope:  # noqa: ARG001 - no CloudEvent
     """The payload's bytes; the key is the aggregate's id, whatever the ordering key is."""
     headers = [("id", str(message.message_id)), ("eventType", message.event_type)]
+    own = len(headers)
     headers += user_headers(message.headers, taken=_OURS)
-    return Envelope(message.aggregate_id, headers, message.content_type, message.body)
+    return Envelope(message.aggregate_id, headers, message.content_type, message.body, own)
 
 
 DEBEZIUM = WireFormat("debezium", encode_debezium)

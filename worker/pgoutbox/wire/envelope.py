@@ -21,6 +21,8 @@ class Envelope(NamedTuple):
     content_type: str
     """Not among the headers: most brokers have a place of its own for it."""
     body: bytes
+    own: int = 0
+    """How many of the headers are the format's own: the first ones. No other has one's name."""
 
 
 class Encode(Protocol):

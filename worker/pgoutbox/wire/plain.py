@@ -25,9 +25,10 @@ def encode_plain(message: ClaimedMessage, /, *, prefix: str = "ce-") -> Envelope
     ]
     if message.ordering_key is not None:
         headers.append(("outbox-ordering-key", message.ordering_key))
+    own = len(headers)
     headers += user_headers(message.headers, prefix=OUR_PREFIX)
     key = message.aggregate_id if message.ordering_key is None else message.ordering_key
-    return Envelope(key, headers, message.content_type, message.body)
+    return Envelope(key, headers, message.content_type, message.body, own)
 
 
 PLAIN = WireFormat("plain", encode_plain)

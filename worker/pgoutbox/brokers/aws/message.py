@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 HEADERS = "outbox-headers"
 BODY_ENCODING = "outbox-body-encoding"
 CONTENT_TYPE = "content-type"
+TRACE = "traceparent"
 EMPTY_BODY = "-"
 """Stands for an empty payload, because AWS takes no empty text."""
 
@@ -49,7 +50,7 @@ class Entry(NamedTuple):
 def entry_for(position: int, message: ClaimedMessage, envelope: Envelope, name: str) -> Entry:
     """The entry for a queue or topic of this name. Raises nothing: any row has one."""
     body, size, encoding = _text_of(envelope.body)
-    attributes = _attributes(message, envelope, encoding)
+    attributes = _attributes(envelope, encoding)
     size += sum(len(key) + len("String") + len(value.encode()) for key, value in attributes.items())
     fields: dict[str, Any] = {
         "MessageAttributes": {
@@ -89,24 +90,19 @@ def _text_of(body: bytes) -> tuple[str, int, str | None]:
     return encoded, len(encoded), "base64"
 
 
-def _attributes(
-    message: ClaimedMessage, envelope: Envelope, encoding: str | None
-) -> dict[str, str]:
+def _attributes(envelope: Envelope, encoding: str | None) -> dict[str, str]:
     """The format's own headers and the trace, and one with all others as a JSON object.
 
     In that object is also what AWS does not allow as an attribute: an empty value, a control
     character, an odd name.
     """
-    users = {name.lower() for name in message.headers} - {"traceparent"}
     attributes: dict[str, str] = {}
     others: dict[str, str] = {}
     candidates = 0
-    for name, value in envelope.headers:
-        lower = name.lower()
-        if lower == CONTENT_TYPE:
-            continue
-        candidates += lower not in users
-        first = lower not in users and candidates <= _FIRST
+    for place, (name, value) in enumerate(envelope.headers):
+        candidate = place < envelope.own or name.lower() == TRACE
+        candidates += candidate
+        first = candidate and candidates <= _FIRST
         (attributes if first and _allowed(name, value) else others)[name] = value
     kind = envelope.content_type
     (attributes if _allowed(CONTENT_TYPE, kind) else others)[CONTENT_TYPE] = kind

@@ -49,15 +49,15 @@ def request_headers(
 
     ``reserved`` names more headers that users may not set.
     """
-    _, headers, content_type, body = wire.encode(message, prefix=CLOUDEVENTS_PREFIX)
-    own, encoded = _OWN[wire.name]
-    kept = [("content-type", fitting(content_type)), ("webhook-id", str(message.message_id))]
-    for name, value in headers:
-        if name.startswith(own):
-            kept.append((name, encoded(value)))
-        elif _is_free(name, reserved):
-            kept.append((name, fitting(value)))
-    return kept, body
+    envelope = wire.encode(message, prefix=CLOUDEVENTS_PREFIX)
+    headers, own, spelled = envelope.headers, envelope.own, _SPELLING[wire.name]
+    kept = [
+        ("content-type", fitting(envelope.content_type)),
+        ("webhook-id", str(message.message_id)),
+    ]
+    kept += [(name, spelled(value)) for name, value in headers[:own]]
+    kept += [(name, fitting(value)) for name, value in headers[own:] if _is_free(name, reserved)]
+    return kept, envelope.body
 
 
 @lru_cache(maxsize=1024)
@@ -69,14 +69,13 @@ def _is_free(name: str, reserved: frozenset[str]) -> bool:
     )
 
 
-# By format: how the names of its own headers begin, which no user's header does, and how their
-# values are spelled.
-_OWN: dict[str, tuple[str | tuple[()], Callable[[str], str]]] = {
-    PLAIN.name: (OUR_PREFIX, decodable),
-    CLOUDEVENTS_BINARY.name: (CLOUDEVENTS_PREFIX, header_value),
-    CLOUDEVENTS_STRUCTURED.name: ((), fitting),
+# By format: how the values of its own headers are spelled.
+_SPELLING: dict[str, Callable[[str], str]] = {
+    PLAIN.name: decodable,
+    CLOUDEVENTS_BINARY.name: header_value,
+    CLOUDEVENTS_STRUCTURED.name: fitting,
 }
-FORMATS = tuple(_OWN)
+FORMATS = tuple(_SPELLING)
 """What messages may look like here."""
 
 

@@ -91,7 +91,7 @@ class RedisPublisher:
 
     def _command(self, message: ClaimedMessage) -> Words:
         """``XADD stream [trim] * content-type ... key ... h:NAME ... body ...``."""
-        key, headers, content_type, body = self._encode(message)
+        key, headers, content_type, body, _ = self._encode(message)
         if len(body) > self._limits.max_bytes:
             raise PermanentError(
                 f"the payload has {len(body)} bytes; {self._limits.max_bytes} are the most"
