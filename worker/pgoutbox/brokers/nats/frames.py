@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from pgoutbox.errors import PermanentError
 from pgoutbox.message import HEADER_NAME
 from pgoutbox.wire.cloudevents import header_value
 from pgoutbox.wire.plain import OUR_PREFIX
+from pgoutbox.wire.spelling import decodable, fitting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,6 @@ _VERSION = b"NATS/1.0\r\n"
 # What no token of a subject can hold, or what would be read as more than one token.
 _UNFIT = re.compile(r"[\x00-\x20.*>%\x7f]")
 _SUBJECT = re.compile(r"[^\x00-\x20.*>\x7f]+(?:\.[^\x00-\x20.*>\x7f]+)*")
-_VISIBLE = "!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~ "
 
 
 def token(value: str) -> str:
@@ -56,7 +55,7 @@ def headers_of(message: ClaimedMessage, envelope: Envelope) -> bytes:
     """The header block. Raises `PermanentError` for a name that no header can have."""
     lines = [
         f"Nats-Msg-Id: {message.message_id}\r\n",
-        f"content-type: {_fitting(envelope.content_type)}\r\n",
+        f"content-type: {fitting(envelope.content_type)}\r\n",
     ]
     for name, value in envelope.headers:
         if _allowed(name):
@@ -90,22 +89,5 @@ def _spelled(name: str, value: str) -> str:
     """As over HTTP: clients that are a little older lose all headers over one that is not ASCII."""
     if name.startswith(EVENT_PREFIX):
         return header_value(value)
-    if name.startswith(OUR_PREFIX) and "%" in value:
-        # So that a consumer may always decode these.
-        return _percent(value)
-    return _fitting(value)
-
-
-def _fitting(value: str) -> str:
-    if value.isascii() and value.isprintable() and value.strip(" ") == value:
-        return value
-    return _percent(value)
-
-
-def _percent(value: str) -> str:
-    # Blanks stay readable inside, but a receiver strips them at the ends.
-    inner = value.strip(" ")
-    if not inner:
-        return "%20" * len(value)
-    start, end = value.index(inner), len(value) - len(value.rstrip(" "))
-    return "%20" * start + quote(inner, safe=_VISIBLE, errors="replace") + "%20" * end
+    # A consumer may always decode our own.
+    return decodable(value) if name.startswith(OUR_PREFIX) else fitting(value)
