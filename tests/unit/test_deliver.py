@@ -7,11 +7,8 @@ import pytest
 
 from pgoutbox.destinations.breaker import Breaker
 from pgoutbox.dispatch import deliver
-from pgoutbox.dispatch.deliver import Deliverer
-from pgoutbox.dispatch.finalizer import Finalizer
-from pgoutbox.dispatch.flight import InFlight
 from pgoutbox.errors import DestinationUnavailable, PermanentError, RetryableError
-from pgoutbox.events import PublisherFailed, Settled
+from pgoutbox.events import PublisherFailed
 from pgoutbox.outcome import (
     Bury,
     Finish,
@@ -24,80 +21,20 @@ from pgoutbox.outcome import (
     Unavailable,
     Unstarted,
 )
+from tests.support.delivering import Delivery
 from tests.support.dispatching import (
-    Events,
     Scripted,
     ScriptedBatch,
     a_message,
     hang,
     raising,
-    to,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pgoutbox.destinations.destination import Destination
-    from pgoutbox.dispatch.publish import Unclassified
     from pgoutbox.errors import PublishError
     from pgoutbox.message import ClaimedMessage
-    from pgoutbox.outcome import Outcome
-    from pgoutbox.publisher import BatchPublisher, Publisher
-
-
-class Decided(Finalizer):
-    """Keeps what was decided instead of writing it."""
-
-    def __init__(self) -> None:
-        self.settled: list[Settled] = []
-
-    def add(self, settled: Settled) -> None:
-        self.settled.append(settled)
-
-
-class Delivery:
-    """A deliverer to one destination, and what becomes of its messages."""
-
-    def __init__(
-        self, publisher: Publisher | BatchPublisher, *, retry_unclassified: bool = False
-    ) -> None:
-        self.events = Events()
-        self.in_flight = InFlight(100)
-        self.destination = to(publisher)
-        self.bugs: list[Unclassified] = []
-        self.decided = Decided()
-        self.retry_unclassified = retry_unclassified
-        self.deliverer = Deliverer(
-            {"default": self.destination},
-            self.in_flight,
-            self.decided,
-            self.events,
-            self._bug,
-        )
-
-    def _bug(self, _destination: Destination, error: Unclassified) -> bool:
-        self.bugs.append(error)
-        return self.retry_unclassified
-
-    def start(self, *ids: int) -> None:
-        self.deliverer.start([a_message(id=number) for number in ids], 1e9)
-
-    def cancel(self, number: int, verdict: Outcome) -> None:
-        [flight] = [flight for flight in self.in_flight if flight.message.id == number]
-        flight.cancel(verdict)
-
-    def abandon(self, number: int) -> None:
-        [flight] = [flight for flight in self.in_flight if flight.message.id == number]
-        flight.abandon()
-
-    async def ended(self) -> list[Settled]:
-        """What was decided, once no publish is running and every slot is free again."""
-        async with asyncio.timeout(5):
-            await self.deliverer.ended()
-            # Those that were abandoned are nobody's concern, but end as well.
-            while self.in_flight.publishing:  # noqa: ASYNC110 - a step of the loop at a time
-                await asyncio.sleep(0)
-        return self.decided.settled
 
 
 async def test_a_published_message_is_to_be_finished_and_stays_ours_until_that_is_written() -> None:

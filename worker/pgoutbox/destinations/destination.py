@@ -53,6 +53,12 @@ class Destination:
         paused = max(self.breaker.half_opens_in(now), self.throttle.opens_in(now))
         return max(paused, 0.0 if self.rate is None else self.rate.next_in(now))
 
+    @property
+    def unhindered(self) -> bool:
+        """Whether it works, as far as is known, and takes whatever its slots have room for."""
+        limited = self.rate is not None or self.throttle.limit is not None
+        return not (self.stopped or limited or self.breaker.is_open)
+
     def within_rate(self, now: float) -> bool:
         """Whether one more may begin now, as far as the rate limit goes."""
         return self.rate is None or self.rate.allows(now)

@@ -1,8 +1,6 @@
 """One turn of claiming: what may be claimed now, from which branch, and what comes of it.
 
-Three branches: expired leases, now and then; unordered messages; lanes. A destination's slots
-belong to unordered and ordered messages alike. Where both have more than there is room for, each
-gets half.
+Three branches: expired leases, now and then; unordered messages; lanes.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from pgoutbox.database.pool import DATABASE_ERRORS
 from pgoutbox.dispatch.careful import Careful, is_about_rows
 from pgoutbox.dispatch.claim import ClaimedBatch, claim
 from pgoutbox.dispatch.lanes import Asked, Runs, claim_runs
+from pgoutbox.dispatch.rooms import Rooms
 from pgoutbox.dispatch.scan import FRESH, RECENT, LaneScan, ReadyScan, Scans
 
 if TYPE_CHECKING:
@@ -56,10 +55,14 @@ class Claimer:
         self._options = options
         self._careful = Careful(db, owner=options.owner, lease=options.lease, emit=emit)
         self._limit = 0
+        self._looked = False
+        """Something was asked for in this turn."""
         self._scans = {
             name: Scans(ReadyScan(options.sweep_interval), LaneScan(options.sweep_interval))
             for name in self._destinations
         }
+        self._rooms = Rooms(deliverer, self._scans, options.max_in_flight)
+        self.ahead = self._rooms.ahead
 
     def wanting(self) -> bool:
         """Whether a free slot is reason enough for a claim."""
@@ -76,22 +79,29 @@ class Claimer:
 
         ``limit``: messages that one claim may bring, at most.
         """
-        self._limit = limit
+        self._limit = self._rooms.limit = limit
+        self._looked = False
         asked = list(slots)
-        total = await self._reclaimer.turn(slots)
-        if self._starter.stopping():
-            return total, False
         for name in asked:
             self._scans[name].parity = 1 - self._scans[name].parity
+            slots[name] -= self._rooms.divide(name)
+        free = {name: count for name, count in slots.items() if count > 0}
+        total = await self._reclaimer.turn(free) if free else 0
+        slots.update(free)
+        if self._starter.stopping():
+            return total, False
         claimed, again = await self._claim_ready(slots)
         total += claimed
         for name in asked:
             if self._starter.stopping():
                 break
-            if not self._lanes_wanted(name):
+            if not self._rooms.lanes_wanted(name):
                 self._scans[name].lanes_hungry = False
             elif slots[name]:
                 total += await self._claim_lanes(name, slots)
+        if not self._looked:
+            # Whoever has more must wait for a slot.
+            return total, False
         return total, again or any(self._unfinished(name) for name in asked)
 
     def _unfinished(self, name: str) -> bool:
@@ -100,11 +110,7 @@ class Claimer:
 
     async def _claim_ready(self, slots: dict[str, int]) -> tuple[int, bool]:
         now = time.monotonic()
-        rooms = {
-            name: room
-            for name, free in slots.items()
-            if now >= self._scans[name].quiet_until and (room := self._ready_room(name, free))
-        }
+        rooms = self._rooms.of_unordered(slots, now)
         if not rooms:
             return 0, False
         starts = {name: self._start(name, now) for name in rooms}
@@ -120,7 +126,7 @@ class Claimer:
         answered = time.monotonic()
         again = batch.cut
         for name, room in rooms.items():
-            slots[name] -= brought[name]
+            slots[name] = max(slots[name] - brought[name], 0)
             scans = self._scans[name]
             scans.ready_hungry = room <= brought[name]
             full = scans.ready_hungry or batch.cut
@@ -157,6 +163,7 @@ class Claimer:
     async def _ask_ready(
         self, rooms: Mapping[str, int], starts: Mapping[str, Start]
     ) -> ClaimedBatch:
+        self._looked = True
         try:
             return await claim(
                 self._db,
@@ -171,36 +178,9 @@ class Claimer:
                 raise
         return await self._careful.claim(rooms)
 
-    def _ready_room(self, name: str, free: int) -> int:
-        if not self._lanes_wanted(name):
-            return free
-        odd = self._scans[name].parity
-        room = max(0, min(free, self._half(name, odd) - self._in_flight.unordered(name)))
-        lanes = max(0, self._half(name, 1 - odd) - self._in_flight.ordered(name))
-        # What is free may be less than what both lack, as under a rate limit: then it is halved.
-        return room if room + lanes <= free else min(room, (free + odd) // 2)
-
-    def _lanes_room(self, name: str, free: int) -> int:
-        if not self._scans[name].ready_hungry:
-            return free
-        part = self._half(name, 1 - self._scans[name].parity)
-        return max(0, min(free, part - self._in_flight.ordered(name)))
-
-    def _half(self, name: str, odd: int) -> int:
-        slots = min(self._destinations[name].concurrency, self._options.max_in_flight)
-        return (slots + odd) // 2
-
-    def _lanes_wanted(self, name: str) -> bool:
-        scans = self._scans[name]
-        if scans.ordered_due or scans.lanes.walking:
-            return True
-        # Asked several times a turn, and the lanes in flight may be many.
-        hot = scans.lanes.hot
-        return bool(hot) and bool(scans.lanes.tries(self._in_flight.lanes(name), 1))
-
     async def _claim_lanes(self, name: str, slots: dict[str, int]) -> int:
         scans = self._scans[name]
-        room = self._lanes_room(name, slots[name])
+        room = self._rooms.of_lanes(name, slots[name])
         scans.turn += 1
         if room == 0:
             scans.lanes_hungry = True
@@ -210,11 +190,12 @@ class Claimer:
         if fresh:
             scans.lanes.begin(sent)
         asked = self._asked(name, room, slots, fresh=fresh)
-        runs = await self._ask_lanes(scans.lanes, asked)
-        if runs is None:
-            return 0
-        self._remember(scans, asked, runs, sent)
-        self._starter.begin_runs(runs, sent)
+        with self._rooms.kept_free(name):
+            runs = await self._ask_lanes(scans.lanes, asked)
+            if runs is None:
+                return 0
+            self._remember(scans, asked, runs, sent)
+            self._starter.begin_runs(runs, sent)
         slots[name] -= len(runs.lanes)
         return len(runs.messages)
 
@@ -242,6 +223,7 @@ class Claimer:
         )
 
     async def _ask_lanes(self, scan: LaneScan, asked: Asked) -> Runs | None:
+        self._looked = True
         try:
             runs = await claim_runs(
                 self._db,

@@ -8,6 +8,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from pgoutbox.dispatch.ahead import LONGEST_WAIT, Ahead
 from pgoutbox.dispatch.decide import decide
 from pgoutbox.dispatch.flight import Run
 from pgoutbox.dispatch.judge import Judge
@@ -64,18 +65,39 @@ class Deliverer:
             for name, destination in destinations.items()
             if isinstance(destination.publisher, BatchPublisher)
         }
+        self.ahead = {
+            name: Ahead(destination, in_flight, batched=name in self._batching)
+            for name, destination in destinations.items()
+        }
+        """What was claimed before there was a slot for it."""
 
     def start(self, messages: Sequence[ClaimedMessage], lease_ends: float) -> None:
-        """Begin to publish all of them."""
-        batches: dict[str, list[Flight]] = {}
+        """Begin to publish all of them that there are slots for; the others wait for theirs."""
+        groups: dict[str, list[Flight]] = {}
         for flight in self.in_flight.take(messages, lease_ends, time.monotonic()):
-            name = flight.message.destination
-            if name in self._batching:
-                batches.setdefault(name, []).append(flight)
-            else:
-                self._spawn([flight], self.destinations[name])
-        for name, batch in batches.items():
-            self._spawn(batch, self.destinations[name])
+            groups.setdefault(flight.message.destination, []).append(flight)
+        for name, flights in groups.items():
+            self.ahead[name].put(flights)
+            if self.fill(name):
+                asyncio.get_running_loop().call_later(LONGEST_WAIT, self._no_longer, name)
+
+    def fill(self, name: str) -> int:
+        """Begin what waits for a slot of the destination; how many still wait.
+
+        They go back where the destination fails or something limits it.
+        """
+        ahead = self.ahead[name]
+        if not ahead:
+            return 0
+        destination = self.destinations[name]
+        for flights in ahead.begin():
+            self._spawn(flights, destination)
+        if ahead and not destination.unhindered:
+            self._return(ahead.clear())
+        return len(ahead)
+
+    def _no_longer(self, name: str) -> None:
+        self._return(self.ahead[name].late(time.monotonic() - LONGEST_WAIT))
 
     def start_runs(self, runs: Iterable[Sequence[ClaimedMessage]], lease_ends: float) -> None:
         """Begin to publish these lanes, each one message after the other."""
@@ -88,7 +110,9 @@ class Deliverer:
         self._return(self.in_flight.take(messages, lease_ends, time.monotonic()))
 
     def hand_back_waiting(self) -> None:
-        """Refund and release what waits behind another message of its lane."""
+        """Refund and release what waits for a slot, or behind another message of its lane."""
+        for ahead in self.ahead.values():
+            self._return(ahead.clear())
         for run in self.in_flight.runs():
             self._return(run.stop())
 
@@ -116,7 +140,10 @@ class Deliverer:
             self._deliver(flights, destination), name=destination.name
         )
         self.in_flight.depart(flights, task)
-        destination.began(len(flights), time.monotonic())
+        now = time.monotonic()
+        for flight in flights:
+            flight.started = now
+        destination.began(len(flights), now)
         task.add_done_callback(self._ended)
 
     def _step(self, runs: Iterable[Run]) -> None:
@@ -134,10 +161,13 @@ class Deliverer:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         flights = self.in_flight.landed(task)
+        name = flights[0].message.destination
+        self.ahead[name].observe(time.monotonic() - flights[0].started)
         self._conclude(task, flights)
         going_on = [run for flight in flights if (run := self._goes_on(flight)) is not None]
         if going_on:
             self._step(going_on)
+        self.fill(name)
         self.in_flight.on_change()
 
     def _goes_on(self, flight: Flight) -> Run | None:

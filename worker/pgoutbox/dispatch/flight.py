@@ -39,7 +39,7 @@ class Flight:
         self.lease_ends = lease_ends
         """On the monotonic clock, counted from before the claim or renewal was sent."""
         self.started = now
-        """When its publish began, or that of the message before it in its lane."""
+        """When its publish began; before that, when it was claimed."""
         self.task: asyncio.Task[None] | None = None
         self.run: Run | None = None
         """Those behind it in its lane, where it has an ordering key."""
@@ -176,7 +176,6 @@ class InFlight:
         self._publishing[destination] += len(flights)
         for flight in flights:
             if flight.run is not None:
-                flight.started = time.monotonic()
                 self._publishing_ordered[destination] += 1
             flight.task = task
             flight.companions = flights
@@ -255,6 +254,15 @@ class InFlight:
     def unordered(self, destination: str) -> int:
         """Slots of the destination that publish any other."""
         return self._publishing[destination] - self._publishing_ordered[destination]
+
+    def spare(self, destinations: Mapping[str, Destination]) -> int:
+        """How many more messages could be held if every destination made use of all its slots."""
+        needed = sum(
+            max(destination.concurrency - self._publishing[name], 0)
+            for name, destination in destinations.items()
+            if not destination.stopped
+        )
+        return max(self._limit - len(self._flights) - needed, 0)
 
     def free(
         self,

@@ -1,4 +1,4 @@
-"""The wheel: claims what can start now, and keeps everything else turning beside it."""
+"""The wheel: claims what can start now or soon, and keeps everything else turning beside it."""
 
 from __future__ import annotations
 
@@ -186,7 +186,12 @@ class Dispatcher:
 
     def _slots(self, now: float) -> dict[str, int]:
         free = self.in_flight.free(self.destinations, now, besides=self._in_vain)
-        return {name: min(count, self._claim_limit) for name, count in free.items()}
+        slots = {
+            name: min(unpromised, self._claim_limit)
+            for name, count in free.items()
+            if (unpromised := count - self.deliverer.ahead[name].promised) > 0
+        }
+        return slots | {name: 0 for name in self.claimer.ahead() if name not in slots}
 
     def _reclaim_soon(self) -> None:
         """The suspect is gone: the next one may be tried."""

@@ -183,7 +183,9 @@ class Settings(BaseSettings):
         description="The name that this worker's leases carry, for people.",
     )
     max_in_flight: Count = Field(
-        default=200, description="Messages that one worker holds at the same time, at most."
+        default=200,
+        description="Messages that one worker holds at the same time, at most: what it publishes,"
+        " what waits for that, and what is being recorded.",
     )
     on_unclassified: Literal["exit", "retry"] = Field(
         default="exit",
