@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +15,10 @@ from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message
 from pgoutbox.wire.template import Template
 from tests.contract.tls_http import tls_contexts
+from tests.support.brokers import publishing
 from tests.support.brokers.ladder import free_port
 from tests.support.brokers.nats import OwnServer, Place, own_nats, place
+from tests.support.brokers.publishing import Traffic, closes_quickly, until
 from tests.support.tcp_proxy import TcpProxy
 
 if TYPE_CHECKING:
@@ -27,7 +30,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 SECONDS = 1.0
-PATIENCE = 20.0
+answer = partial(publishing.answer, within=SECONDS)
+until_taken = partial(publishing.until_taken, within=SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -60,16 +64,6 @@ async def proxied(proxy: TcpProxy, stream: Place) -> AsyncIterator[NatsPublisher
     await publisher.close()
 
 
-async def answer(publisher: NatsPublisher, message: ClaimedMessage) -> PublishError | None:
-    """What became of it, which must be known within the publish timeout."""
-    try:
-        async with asyncio.timeout(SECONDS):
-            (found,) = await publisher.publish_batch([message])
-    except PublishError as error:
-        return error
-    return found
-
-
 async def attempt(url: str, message: ClaimedMessage, stream: Place | None) -> PublishError | None:
     publisher = await open_nats(url, options=options(stream))
     try:
@@ -78,69 +72,29 @@ async def attempt(url: str, message: ClaimedMessage, stream: Place | None) -> Pu
         await closes_quickly(publisher)
 
 
-async def until_taken(publisher: NatsPublisher, message: ClaimedMessage) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while await answer(publisher, message) is not None:  # noqa: ASYNC110 - nobody tells us
-            await asyncio.sleep(0.02)
-
-
-async def until_more(taken: list[bytes], count: int) -> None:
-    wanted = len(taken) + count
-    async with asyncio.timeout(PATIENCE):
-        while len(taken) < wanted:  # noqa: ASYNC110 - as above
-            await asyncio.sleep(0.01)
-
-
 async def handed_over(publisher: NatsPublisher) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while (link := publisher._links._link) is None or not link._pending:  # noqa: ASYNC110 - as above
-            await asyncio.sleep(0)
-
-
-async def closes_quickly(publisher: NatsPublisher) -> None:
-    began = time.monotonic()
-    await publisher.close()
-    await publisher.close()
-    assert time.monotonic() - began < 2.0
+    links = publisher._links
+    await until(lambda: links._link is not None and bool(links._link._pending), every=0)
 
 
 async def test_nothing_that_was_acknowledged_is_lost_and_nothing_else_is_stored_by_an_outage() -> (
     None
 ):
-    taken: list[bytes] = []
-    failures: list[PublishError] = []
-    failing = asyncio.Event()
-    ended = False
-
-    async def produce(publisher: NatsPublisher, lane: int) -> None:
-        number = 0
-        while not ended:
-            message = make_message(body=b"%d/%d" % (lane, number))
-            while (error := await answer(publisher, message)) is not None:
-                failures.append(error)
-                failing.set()
-                await asyncio.sleep(0.02)  # until the next attempt
-            taken.append(message.body)
-            number += 1
-
     with own_nats() as server:
         async with place(server.url) as stream:
             publisher = await open_nats(server.url, options=options(stream))
-            async with asyncio.TaskGroup() as lanes:
-                for lane in range(10):
-                    lanes.create_task(produce(publisher, lane))
-                await until_more(taken, 200)
+            async with Traffic(publisher, within=SECONDS) as traffic:
+                await traffic.more(200)
                 server.kill()
-                await asyncio.wait_for(failing.wait(), PATIENCE)
+                await traffic.fails()
                 assert await answer(publisher, make_message(body=b"down")) is not None
                 server.start()
-                await until_more(taken, 200)
-                ended = True
+                await traffic.more(200)
             stored = [received.body for received in stream.received()]
             await closes_quickly(publisher)
-    assert {type(error) for error in failures} <= {RetryableError, DestinationUnavailable}
+    assert {type(error) for error in traffic.failures} <= {RetryableError, DestinationUnavailable}
     # Each once, since its id is the same on every attempt; and nothing that was never acknowledged.
-    assert sorted(stored) == sorted(taken)
+    assert sorted(stored) == sorted(traffic.taken)
 
 
 async def test_a_server_that_is_down_at_the_start_is_used_once_it_is_there(

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pgoutbox.brokers.rabbitmq.publisher import RabbitmqPublisher, open_rabbitmq
-from pgoutbox.errors import DestinationUnavailable, PermanentError, PublishError, RetryableError
+from pgoutbox.errors import DestinationUnavailable, PermanentError, RetryableError
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message
+from tests.support.brokers import publishing
+from tests.support.brokers.publishing import Traffic, closes_quickly, until
 from tests.support.brokers.rabbitmq import (
     MAX_MESSAGE_SIZE,
     OwnServer,
@@ -24,7 +27,6 @@ from tests.support.tcp_proxy import TcpProxy
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from pgoutbox.message import ClaimedMessage
 
 __all__ = ["own_rabbitmq"]
 
@@ -32,7 +34,8 @@ pytestmark = pytest.mark.broker
 
 SECONDS = 1.5
 OPTIONS = PublisherOptions(destination="rabbit", publish_timeout=SECONDS)
-PATIENCE = 20.0
+answer = partial(publishing.answer, within=SECONDS)
+until_taken = partial(publishing.until_taken, within=SECONDS)
 
 
 @pytest.fixture
@@ -55,76 +58,26 @@ async def proxied(proxy: TcpProxy, queue: Place) -> AsyncIterator[RabbitmqPublis
     await publisher.close()
 
 
-async def answer(publisher: RabbitmqPublisher, message: ClaimedMessage) -> PublishError | None:
-    """What became of it, which must be known within the publish timeout."""
-    try:
-        async with asyncio.timeout(SECONDS):
-            (found,) = await publisher.publish_batch([message])
-    except PublishError as error:
-        return error
-    return found
-
-
-async def until_taken(publisher: RabbitmqPublisher, message: ClaimedMessage) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while await answer(publisher, message) is not None:  # noqa: ASYNC110 - nobody tells us
-            await asyncio.sleep(0.02)
-
-
 async def handed_over(publisher: RabbitmqPublisher) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while (link := publisher._links._link) is None or not link._channel.confirmations:  # noqa: ASYNC110 - as above
-            await asyncio.sleep(0)
-
-
-async def closes_quickly(publisher: RabbitmqPublisher) -> None:
-    began = time.monotonic()
-    await publisher.close()
-    await publisher.close()
-    assert time.monotonic() - began < 2.0
+    links = publisher._links
+    await until(
+        lambda: links._link is not None and bool(links._link._channel.confirmations), every=0
+    )
 
 
 async def test_nothing_that_was_confirmed_is_lost_when_the_server_is_killed(
     own_rabbitmq: OwnServer, queue: Place
 ) -> None:
     publisher = await open_rabbitmq(queue.destination_url, options=OPTIONS)
-    taken: list[bytes] = []
-    failures: list[PublishError] = []
-    failing = asyncio.Event()
-    ended = False
-
-    async def produce(lane: int) -> None:
-        number = 0
-        while not ended:
-            message = make_message(body=b"%d/%d" % (lane, number))
-            error = await answer(publisher, message)
-            if error is None:
-                taken.append(message.body)
-                number += 1
-            else:
-                failures.append(error)
-                failing.set()
-                await asyncio.sleep(0.02)  # until the next attempt
-
-    async with asyncio.TaskGroup() as lanes:
-        for lane in range(10):
-            lanes.create_task(produce(lane))
-        await until_more(taken, 200)
+    async with Traffic(publisher, within=SECONDS) as traffic:
+        await traffic.more(200)
         await asyncio.to_thread(own_rabbitmq.kill)
-        await asyncio.wait_for(failing.wait(), PATIENCE)
+        await traffic.fails()
         await asyncio.to_thread(own_rabbitmq.start)
-        await until_more(taken, 200)
-        ended = True
+        await traffic.more(200)
     await publisher.close()
-    assert {type(error) for error in failures} <= {RetryableError, DestinationUnavailable}
-    assert set(taken) <= {received.body for received in queue.received()}
-
-
-async def until_more(taken: list[bytes], count: int) -> None:
-    wanted = len(taken) + count
-    async with asyncio.timeout(PATIENCE):
-        while len(taken) < wanted:  # noqa: ASYNC110 - as above
-            await asyncio.sleep(0.01)
+    assert {type(error) for error in traffic.failures} <= {RetryableError, DestinationUnavailable}
+    assert set(traffic.taken) <= {received.body for received in queue.received()}
 
 
 async def test_a_broker_that_is_down_at_the_start_is_used_once_it_is_there(
