@@ -32,6 +32,8 @@ class Held:
         "link",
         "message",
         "message_id",
+        "other",
+        "parent",
         "since",
     )
 
@@ -42,6 +44,10 @@ class Held:
         self.link = self.creation.link(self.message_id)
         """From a batch to where it was created."""
         self.claim: Place | None = None
+        self.parent = self.creation
+        """Of its publish."""
+        self.other = b""
+        """The link of its publish: to what is not its parent, of claim and creation."""
         self.since = since
         """When the claim was answered."""
         self.happened: list[bytes] = []

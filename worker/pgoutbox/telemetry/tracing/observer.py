@@ -17,8 +17,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
 from pgoutbox import events
-from pgoutbox.outcome import Unstarted
+from pgoutbox.outcome import Published, Unstarted
 from pgoutbox.telemetry.quiet import clean
+from pgoutbox.telemetry.tally import OUTCOMES
 from pgoutbox.telemetry.tracing import context, wire
 from pgoutbox.telemetry.tracing.attributes import (
     SETTLING,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 Parent = Literal["creation", "batch"]
 NANOS = 1_000_000_000
+OK = OUTCOMES[Published]
 
 # In C: asked for every message of a batch in which one is traced.
 _DESTINATION = attrgetter("destination")
@@ -107,8 +109,13 @@ class Tracing:
             batches.setdefault(message.destination, []).append(one)
         for destination, batch in batches.items():
             place = self._claim(destination, batch, counts[destination], period)
+            to_claim = place.link()
             for one in batch:
                 one.claim = place
+                if self._batch:
+                    one.parent, one.other = place, one.creation.link()
+                else:
+                    one.other = to_claim
 
     def _traced(self, messages: Sequence[ClaimedMessage]) -> list[tuple[ClaimedMessage, Stored]]:
         decide = self._decide
@@ -174,24 +181,23 @@ class Tracing:
 
     def _published(self, one: Held, settled: Settled, offset: int) -> None:
         start = int(settled.started * NANOS) + offset
+        period = Period(start, start + int(settled.seconds * NANOS))
         outcome = settled.outcome
+        if type(outcome) is Published:
+            self._publish(one, period, OK, "")
+            return
         error = one.failure[0] if one.failure else error_of(outcome)
-        self._publish(
-            one,
-            Period(start, start + int(settled.seconds * NANOS)),
-            outcome=label_of(outcome),
-            error=error,
-            status=status_of(outcome) if error else None,
-            description=getattr(outcome, "error", "") if error else "",
-        )
+        words = getattr(outcome, "error", "") if error else ""
+        status = status_of(outcome) if error else None
+        self._publish(one, period, label_of(outcome), error, status=status, description=words)
 
     def _publish(
         self,
         one: Held,
         period: Period,
-        *,
         outcome: str,
         error: str,
+        *,
         status: int | None = None,
         description: str = "",
     ) -> None:
@@ -202,18 +208,14 @@ class Tracing:
             wire.number("outbox.attempt", message.attempts),
             wire.number("outbox.lease.token", message.lease_version),
             wire.age(message.age),
+            one.other,
             *one.happened,
         ]
         if description:
             pieces.append(wire.description(clean(description)))
         if conversation := conversation_of(message):
             pieces.append(wire.attributes_of({"messaging.message.conversation_id": conversation}))
-        parent = one.creation
-        if one.claim is not None:
-            if self._batch:
-                parent = one.claim
-            pieces.append((one.creation if self._batch else one.claim).link())
-        self._spans.finish(pieces, period, parent)
+        self._spans.finish(pieces, period, one.parent)
 
     def _tell(self, messages: Iterable[ClaimedMessage], name: str) -> None:
         now = time.time_ns()
@@ -231,7 +233,7 @@ class Tracing:
             if one is not None and started is not None:
                 one.add("lease lost", now)
                 period = Period(int(started * NANOS) + offset, now)
-                self._publish(one, period, outcome="cancelled", error="lease_lost")
+                self._publish(one, period, "cancelled", "lease_lost")
 
     def _failed(self, event: events.PublisherFailed) -> None:
         one = self._held.get(event.message.id)
@@ -244,7 +246,7 @@ class Tracing:
         for one in failed:
             del self._held[one.message.id]
             kind, at = one.failure or ("", one.since)
-            self._publish(one, Period(one.since, at), outcome="unclassified", error=kind)
+            self._publish(one, Period(one.since, at), "unclassified", kind)
 
     def _take(self, message: ClaimedMessage) -> Held | None:
         """No longer held; None where it is not, or by another lease than this one."""
