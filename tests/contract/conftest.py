@@ -1,5 +1,6 @@
 """The servers that the publishers' tests share, one for the whole run."""
 
+from tests.support.brokers.aws import aws_credentials
 from tests.support.brokers.kafka import kafka_url
 from tests.support.brokers.nats import nats_url
 from tests.support.brokers.pubsub import pubsub_url
@@ -9,6 +10,7 @@ from tests.support.brokers.sns import sns_url
 from tests.support.brokers.sqs import sqs_url
 
 __all__ = [
+    "aws_credentials",
     "kafka_url",
     "nats_url",
     "pubsub_url",

@@ -62,7 +62,7 @@ async def test_after_a_quiet_time_it_ends_those_that_wait_again(patience: Patien
 
 async def test_a_cancellation_from_outside_stays_one(patience: Patience) -> None:
     waiting = asyncio.create_task(wait(patience, asyncio.Event()))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # until it has begun
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting

@@ -218,7 +218,7 @@ async def test_what_an_answer_tells_is_not_logged_as_well_but_what_nobody_asked_
 ) -> None:
     made[0].silent = True
     task = asyncio.ensure_future(answer_of(publisher))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # until it has begun
     connection_refused(made[0])
     made[0].silent, made[0].sends = False, False
     made[0].answer = KafkaError(KafkaError._MSG_TIMED_OUT)
@@ -268,7 +268,7 @@ async def test_a_full_buffer_is_waited_for_a_while(made: list[StandIn]) -> None:
     assert type(answer) is DestinationUnavailable
     assert "buffer stayed full" in str(answer)
     task = asyncio.ensure_future(answer_of(publisher))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # until it has begun
     made[0].raises = None
     assert await task is None
     await publisher.close()
@@ -279,7 +279,7 @@ async def test_a_batch_that_is_cancelled_before_a_full_buffer_leaves_nothing_beh
 ) -> None:
     made[0].raises = BufferError("Local: Queue full")
     task = asyncio.ensure_future(publisher.publish_batch([make_message(), make_message()]))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # until it has begun
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -303,7 +303,7 @@ async def test_after_a_fatal_error_what_is_open_is_retried_and_the_rest_goes_by_
     first = made[0]
     first.silent = True
     open_one = asyncio.ensure_future(answer_of(publisher))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # until it has begun
     first.answer = KafkaError(KafkaError._PURGE_QUEUE)
     if way == "callback":
         first.config["error_cb"](FENCED)
@@ -366,7 +366,7 @@ async def test_a_new_client_that_cannot_be_made_is_tried_again_later(
     made = instead_of_producers(monkeypatch)
     async with asyncio.timeout(10):
         while answer is not None:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # until the next attempt
             answer = await answer_of(publisher)
     assert len(made) == 1
 
@@ -378,7 +378,7 @@ async def test_a_client_that_never_answers_does_not_hold_up_the_close(
     made[0].silent = True
     made[0].answers_purges = False
     task = asyncio.ensure_future(answer_of(publisher))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # until it has begun
     async with asyncio.timeout(2):
         await publisher.close()
         await publisher.close()

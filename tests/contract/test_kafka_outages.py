@@ -150,7 +150,7 @@ async def test_an_idle_client_of_a_dead_broker_says_so_once(
     async with asyncio.timeout(20):
         while len(words) < 4:
             publisher._client.get()._hurry()
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # until the client has tried again
     await close_in_time(publisher)
     assert [r.levelname for r in caplog.records if r.name == "pgoutbox.kafka"] == ["ERROR"]
 
@@ -158,7 +158,7 @@ async def test_an_idle_client_of_a_dead_broker_says_so_once(
 async def test_close_ends_while_messages_wait_and_they_are_never_sent() -> None:
     publisher = await open_kafka(f"kafka://127.0.0.1:{free_port()}", options=OPTIONS)
     task = asyncio.ensure_future(publisher.publish_batch([make_message()] * 100))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # until it has begun
     await close_in_time(publisher)
     answers = await task
     assert {type(answer) for answer in answers} <= {RetryableError, DestinationUnavailable}
@@ -221,7 +221,7 @@ async def test_a_broker_that_falls_silent_in_mid_run_holds_nobody_up(
     assert type(answer) is RetryableError
     assert "no answer in time" in str(answer)
     task = asyncio.ensure_future(answer_in_time(publisher))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # until it has begun
     one.open()
     await task
     async with asyncio.timeout(20):
@@ -236,7 +236,7 @@ async def test_a_silent_broker_does_not_hold_up_the_close(
     assert await answer_in_time(publisher) is None
     one.freeze()
     task = asyncio.ensure_future(publisher.publish_batch([make_message()] * 10))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # until it has begun
     await close_in_time(publisher)
     assert {type(answer) for answer in await task} == {RetryableError}
 
@@ -249,7 +249,7 @@ async def test_a_client_that_ends_for_good_is_replaced_and_the_flow_goes_on(
     assert await answer_in_time(publisher) is None
     ended = publisher._client.get()
     task = asyncio.ensure_future(publisher.publish_batch([make_message()] * 10))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # until it has begun
     end_for_good(ended._producer)
     answers = await task
     assert {type(answer) for answer in answers} == {RetryableError}

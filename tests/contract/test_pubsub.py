@@ -238,7 +238,7 @@ async def until_taken(publisher: PubSubPublisher, message: ClaimedMessage) -> Pu
     async with asyncio.timeout(20):
         while (answer := await publish_one(publisher, message)) is not None:
             assert isinstance(answer, RetryableError | DestinationUnavailable), answer
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # until the next attempt
     return answer
 
 
@@ -317,7 +317,7 @@ def test_it_works_on_the_workers_event_loop(pubsub_url: str, topic: Topic) -> No
         publisher = await opened(pubsub_url, topic.name)
         batch = [make_message(body=b"%d" % i, ordering_key=f"k{i}") for i in range(300)]
         cancelled = asyncio.ensure_future(publisher.publish_batch(batch))
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)  # until some of it is on its way
         cancelled.cancel()
         await asyncio.wait([cancelled])
         answers = list(await publisher.publish_batch(batch))

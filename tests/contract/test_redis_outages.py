@@ -176,7 +176,7 @@ async def test_when_all_connections_are_busy_the_next_publish_does_not_wait_for_
     assert await add(publisher, stream) is None
     proxy.freeze()
     first = asyncio.ensure_future(add(publisher, stream))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # until it has begun
     second = await add(publisher, stream)
     assert type(second) is DestinationUnavailable
     assert "all connections are busy" in str(second)
@@ -228,7 +228,7 @@ async def test_close_does_not_wait_for_a_server_that_hangs(
     assert await add(publisher, stream) is None
     proxy.freeze()
     publishing = asyncio.ensure_future(add(publisher, stream, bytes(BIG)))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # until it has begun
     began = time.monotonic()
     await publisher.close()
     await publisher.close()
@@ -241,7 +241,7 @@ def test_it_works_on_the_workers_event_loop(redis_url: str, stream: str) -> None
         publisher = await open_redis(redis_url, options=OPTIONS)
         batch = [make_message(aggregate_type=stream, body=b"%d" % i) for i in range(300)]
         cancelled = asyncio.ensure_future(publisher.publish_batch(batch))
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # until it has begun
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled

@@ -18,6 +18,7 @@ from pgoutbox.testing import (
     make_message,
     publish_one,
 )
+from tests.support.brokers import aws
 from tests.support.brokers.aws import (
     ACCOUNT,
     REGION,
@@ -25,7 +26,6 @@ from tests.support.brokers.aws import (
     authenticating,
     client,
     unique,
-    use_credentials,
 )
 from tests.support.brokers.ladder import address_in
 
@@ -35,16 +35,10 @@ if TYPE_CHECKING:
     from pgoutbox.brokers.aws.publisher import AwsPublisher
     from pgoutbox.message import ClaimedMessage
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("aws_credentials")]
 
 OPTIONS = PublisherOptions(destination="topics", publish_timeout=6.0, concurrency=50)
-# A hundred messages at once, one a request, take moto some seconds on a busy machine.
-PATIENT = replace(OPTIONS, publish_timeout=30.0)
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_credentials(monkeypatch)
+PATIENT = replace(OPTIONS, publish_timeout=aws.PATIENT)
 
 
 def subscribed(endpoint: str, suffix: str = "", *, raw: bool = True, name: str = "") -> Queue:

@@ -22,13 +22,13 @@ from pgoutbox.testing import (
     publish_one,
 )
 from pgoutbox.wire.template import Template
+from tests.support.brokers import aws
 from tests.support.brokers.aws import (
     ACCOUNT,
     REGION,
     Queue,
     authenticating,
     unique,
-    use_credentials,
 )
 from tests.support.brokers.ladder import address_in
 
@@ -40,17 +40,11 @@ if TYPE_CHECKING:
 
     Open = Callable[..., Awaitable[AwsPublisher]]
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("aws_credentials")]
 
 OPTIONS = PublisherOptions(destination="queues", publish_timeout=6.0, concurrency=50)
-# A hundred messages at once, one a request, take moto some seconds on a busy machine.
-PATIENT = replace(OPTIONS, publish_timeout=30.0)
+PATIENT = replace(OPTIONS, publish_timeout=aws.PATIENT)
 SEED = json.dumps({"note": "Zürich\r\n🙂", "x": "", "odd!name": "1", "Traceparent": "00-aa-bb-01"})
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_credentials(monkeypatch)
 
 
 @pytest.fixture
@@ -303,7 +297,7 @@ async def test_a_publisher_that_was_closed_says_so_and_opens_nothing(
 ) -> None:
     publisher = await opened(queue.name)
     first = asyncio.ensure_future(publish_one(publisher, make_message()))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # until it has begun
     await publisher.close()
     never_used = await opened(queue.name)
     await never_used.close()

@@ -15,7 +15,7 @@ from pgoutbox.brokers.sqs import open_sqs
 from pgoutbox.errors import DestinationUnavailable, RetryableError
 from pgoutbox.publisher import PublisherOptions
 from pgoutbox.testing import make_message, publish_one
-from tests.support.brokers.aws import REGION, Queue, use_credentials
+from tests.support.brokers.aws import REGION, Queue
 from tests.support.brokers.ladder import split_address
 from tests.support.tcp_proxy import TcpProxy
 
@@ -24,15 +24,10 @@ if TYPE_CHECKING:
 
     from pgoutbox.brokers.aws.publisher import AwsPublisher
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("aws_credentials")]
 
 OPTIONS = PublisherOptions(destination="queues", publish_timeout=10.0, concurrency=20)
 IMPATIENT = PublisherOptions(destination="queues", publish_timeout=2.0, concurrency=20)
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_credentials(monkeypatch)
 
 
 @pytest.fixture

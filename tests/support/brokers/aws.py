@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import pytest
 from botocore.config import Config
 from botocore.session import Session
 
@@ -29,12 +30,12 @@ from tests.support.brokers.ladder import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pytest
-
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"
 DOCS = Path(__file__).parents[3] / "docs" / "sqs.md"
 NAMES = ("All",)
+PATIENT = 30.0
+"""Seconds: a hundred messages at once, one a request, take moto some on a busy machine."""
 
 
 @contextmanager
@@ -57,6 +58,12 @@ def server(name: str) -> Iterator[str]:
         return
     with moto() as endpoint:
         yield endpoint
+
+
+@pytest.fixture
+def aws_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of `use_credentials`."""
+    use_credentials(monkeypatch)
 
 
 def use_credentials(monkeypatch: pytest.MonkeyPatch, **others: str) -> None:
