@@ -218,7 +218,11 @@ def _running(tool: Tool, argv: Sequence[str], folder: Path, probe: str) -> Itera
         if container is None:
             ways = f"put {' or '.join(tool.programs)} into your PATH"
             nothing(tool.name, ways, known=f"Set {variable} to the path of the program")
-        eventually(lambda: _answers(probe), f"an answer of {tool.image}", PATIENCE)
+        try:
+            eventually(lambda: _answers(probe), f"an answer of {tool.image}", every=0.1)
+        except AssertionError as error:
+            error.add_note(b"\n".join(container.get_logs()).decode()[-2000:])
+            raise
         yield
 
 

@@ -21,7 +21,7 @@ SAMPLED = (
     "jsonb_build_object('traceparent',"
     " '00-' || md5('t' || g) || '-' || left(md5('s' || g), 16) || '-01')"
 )
-MESSAGES = 3000
+MESSAGES = 2000
 ROUNDS = 2
 FLUSH = 3.0
 """Seconds that a worker takes at most to send its last spans."""

@@ -41,8 +41,9 @@ SERVERS = (
 )
 """What it opens a port for, each."""
 PATIENCE = 60.0
-ADVICE = (
-    "PGOUTBOX_TEST_OTLP_URL to where it takes OTLP over HTTP; put jaeger-all-in-one into your PATH"
+KNOWN = (
+    "Set PGOUTBOX_TEST_JAEGER_URL to the query API of one that tests may use, and"
+    " PGOUTBOX_TEST_OTLP_URL to where it takes OTLP over HTTP"
 )
 
 
@@ -87,7 +88,7 @@ def jaeger() -> Iterator[Jaeger]:
     else:
         with _in_docker() as found:
             if found is None:
-                nothing("JAEGER", ADVICE)
+                nothing("JAEGER", "put jaeger-all-in-one into your PATH", known=KNOWN)
             yield found
 
 
