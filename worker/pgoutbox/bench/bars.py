@@ -40,6 +40,10 @@ BARS = (
     Bar("dead-destination", "refusing_to_alone", at_most=1.2),
     Bar("dead-destination", "silent_to_alone", at_most=1.2),
     Bar("dead-destination", "failing_to_alone", at_most=1.2),
+    Bar("tracing", "absent_to_none", at_least=0.97),
+    Bar("tracing", "off_to_none", at_least=0.97),
+    Bar("tracing", "one_percent_to_none", at_least=0.95),
+    Bar("tracing", "ten_percent_to_none", at_least=0.80),
     Bar("retention-delete", "msgs_per_s", "retention-keep", at_least=0.75),
     Bar("retention-archive", "msgs_per_s", "retention-keep", at_least=0.75),
 )

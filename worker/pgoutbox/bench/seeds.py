@@ -31,6 +31,19 @@ SELECT lpad(to_hex(i), 32, '0')::uuid, 'order', i::text, 'created',
  CROSS JOIN LATERAL (SELECT now() - (%(count)s - i) * interval '100 microseconds') AS t (at)
 """
 
+# As `DUE`. Every so many of the traces are sampled; with 0 none is.
+TRACED = b"""
+INSERT INTO outbox (message_id, aggregate_type, aggregate_id, event_type, body, content_type,
+                    created_at, available_at, pending_since, headers)
+SELECT lpad(to_hex(i), 32, '0')::uuid, 'order', i::text, 'created',
+       convert_to(repeat('x', %(size)s), 'UTF8'), 'text/plain', t.at, t.at, t.at,
+       jsonb_build_object('traceparent',
+           '00-' || md5(i::text) || '-' || left(md5((-i)::text), 16)
+           || CASE WHEN i %% nullif(%(every)s, 0) = 0 THEN '-01' ELSE '-00' END)
+  FROM generate_series(1, %(count)s::bigint) AS i
+ CROSS JOIN LATERAL (SELECT now() - (%(count)s - i) * interval '100 microseconds') AS t (at)
+"""
+
 # Within the retention, so that no worker prunes them during a measurement.
 FINISHED = b"""
 INSERT INTO outbox (message_id, aggregate_type, aggregate_id, event_type, body, content_type,

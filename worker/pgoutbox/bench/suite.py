@@ -14,6 +14,7 @@ from pgoutbox.bench.floor import floor
 from pgoutbox.bench.place import place
 from pgoutbox.bench.producers import producers
 from pgoutbox.bench.seeds import DUE, sow
+from pgoutbox.bench.traced import tracing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -50,6 +51,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "retention-archive": retained.archive,
     "producers": producers,
     "dead-destination": dead_destination,
+    "tracing": tracing,
 }
 
 

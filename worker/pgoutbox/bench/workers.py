@@ -55,7 +55,7 @@ def start(
     place: Place, url: str, count: int, settings: Mapping[str, str] | None = None
 ) -> subprocess.Popen[str]:
     """A worker that delivers ``count`` messages to ``url`` and ends."""
-    foreign = {name for name in os.environ if name.startswith("PGOUTBOX_")}
+    foreign = {name for name in os.environ if name.startswith(("PGOUTBOX_", "OTEL_"))}
     environ = {name: value for name, value in os.environ.items() if name not in foreign}
     environ |= {
         "PGOUTBOX_DSN": place.dsn,
