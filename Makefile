@@ -37,7 +37,7 @@ test: $(READY) ## Run the unit and postgres tests
 	$(BIN)/python -m pytest
 
 .PHONY: test-brokers
-test-brokers: $(READY) ## Run the tests of publishers against brokers: PGOUTBOX_TEST_<BROKER>_URL, else from wheels, else Docker
+test-brokers: $(READY) ## Run the tests against real brokers, Jaeger and Prometheus: PGOUTBOX_TEST_<BROKER>_URL, else from wheels, else Docker
 	$(BIN)/python -m pytest -m broker
 
 .PHONY: check
