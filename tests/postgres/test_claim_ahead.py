@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
+from unittest import mock
 
 from pgoutbox.errors import DestinationUnavailable
 from pgoutbox.events import Claimed
-from tests.support.dispatching import NO_PATIENCE, Scripted, dispatching, eventually, statuses, to
+from tests.support.dispatching import (
+    NO_PATIENCE,
+    Scripted,
+    ScriptedBatch,
+    dispatching,
+    eventually,
+    statuses,
+    to,
+)
 from tests.support.outbox_rows import fill
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import psycopg
+    import pytest
 
     from pgoutbox.message import ClaimedMessage
 
@@ -102,3 +114,28 @@ async def test_what_waits_for_a_destination_that_goes_away_is_given_back_at_once
         await eventually(lambda: not running.dispatcher.deliverer.ahead["default"])
     spent = conn.execute("SELECT count(*) FROM outbox WHERE attempts > 0 AND id > 100").fetchone()
     assert spent == (0,)
+
+
+async def test_messages_that_wait_for_a_larger_batch_leave_the_event_loop_to_others(
+    dsn: str, conn: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = asyncio.Event()
+
+    async def script(messages: Sequence[ClaimedMessage]) -> Sequence[None]:
+        await go_on.wait()
+        return [None] * len(messages)
+
+    chosen = to(ScriptedBatch(script), concurrency=8)
+    idle = to(Scripted(), "idle")
+    fill(conn, 7)
+    async with dispatching(dsn, chosen, idle, max_in_flight=100) as running:
+        dispatcher = running.dispatcher
+        await eventually(lambda: dispatcher.in_flight.publishing == 7)
+        fill(conn, 1)
+        await eventually(lambda: len(dispatcher.deliverer.ahead["default"]) == 1)
+        turns = mock.Mock(wraps=dispatcher.claimer.turn)
+        monkeypatch.setattr(dispatcher.claimer, "turn", turns)
+        await asyncio.sleep(0.1)  # What is tested is what happens meanwhile: polls at most.
+        assert turns.call_count < 100
+        go_on.set()
+        await running.events.finished(8)

@@ -75,9 +75,9 @@ def single_slots(small: int) -> list[dict[str, int]]:
     in_flight.take([a_message(id=n, destination="busy") for n in range(10)], 0.0, 0.0)
     grants = []
     for n in range(40):
-        assert in_flight.free(destinations, 0.0) == {}
+        assert in_flight.free(in_flight.wants(destinations, 0.0)) == {}
         in_flight.release([a_message(id=n % 10)])
-        grants.append(in_flight.free(destinations, 0.0))
+        grants.append(in_flight.free(in_flight.wants(destinations, 0.0)))
         in_flight.take([a_message(id=n % 10, destination="busy")], 0.0, 0.0)
     return grants
 
@@ -99,7 +99,7 @@ def test_slots_never_exceed_the_concurrency_of_a_destination_nor_the_worker(
     running: defaultdict[str, list[asyncio.Task[None]]] = defaultdict(list)
     row = 0
     for _ in range(8):
-        free = in_flight.free(destinations, 0.0)
+        free = in_flight.free(in_flight.wants(destinations, 0.0))
         for name, slots in free.items():
             taken = data.draw(st.integers(0, slots))
             for _ in range(taken):
@@ -123,4 +123,5 @@ def test_slots_never_exceed_the_concurrency_of_a_destination_nor_the_worker(
 def test_a_stopped_destination_gets_no_slots() -> None:
     destinations = {"a": to(Scripted(), "a"), "b": to(Scripted(), "b")}
     destinations["a"].stopped = True
-    assert InFlight(10).free(destinations, 0.0) == {"b": 10}
+    in_flight = InFlight(10)
+    assert in_flight.free(in_flight.wants(destinations, 0.0)) == {"b": 10}

@@ -264,22 +264,16 @@ class InFlight:
         )
         return max(self._limit - len(self._flights) - needed, 0)
 
-    def free(
-        self,
-        destinations: Mapping[str, Destination],
-        now: float,
-        besides: Collection[str] = (),
-    ) -> dict[str, int]:
+    def free(self, wants: Mapping[str, int], besides: Collection[str] = ()) -> dict[str, int]:
         """How many messages each destination could start now; those with none are absent.
 
-        ``besides`` are left out: they were asked already, in vain.
+        ``wants`` as from `wants`. ``besides`` are left out: they were asked already, in vain.
         """
         left = self._limit - len(self._flights)
         # Whoever comes first gets what does not divide, so each call that has something to give
         # begins one further on. Were the others counted, a full worker, which looks in vain
         # before each slot that falls free, would favour the same destination every time.
         self._turn += left > 0
-        wants = self.wants(destinations, now)
         names = list(wants)
         first = self._turn % max(len(names), 1)
         rotated = (name for name in names[first:] + names[:first] if name not in besides)

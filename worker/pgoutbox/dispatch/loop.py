@@ -185,13 +185,15 @@ class Dispatcher:
             self._wakeup.nudge()
 
     def _slots(self, now: float) -> dict[str, int]:
-        free = self.in_flight.free(self.destinations, now, besides=self._in_vain)
-        slots = {
-            name: min(unpromised, self._claim_limit)
-            for name, count in free.items()
-            if (unpromised := count - self.deliverer.ahead[name].promised) > 0
-        }
+        free = self.in_flight.free(self._wants(now), besides=self._in_vain)
+        slots = {name: min(count, self._claim_limit) for name, count in free.items()}
         return slots | {name: 0 for name in self.claimer.ahead() if name not in slots}
+
+    def _wants(self, now: float) -> dict[str, int]:
+        """How many messages each destination could start that are not held yet."""
+        ahead = self.deliverer.ahead
+        wants = self.in_flight.wants(self.destinations, now)
+        return {name: want - ahead[name].promised for name, want in wants.items()}
 
     def _reclaim_soon(self) -> None:
         """The suspect is gone: the next one may be tried."""
@@ -244,7 +246,9 @@ class Dispatcher:
         With fewer slots than destinations a due message would otherwise wait for a poll per turn.
         """
         self._in_vain.update(asked)
-        wants = self.in_flight.wants(self.destinations, time.monotonic())
+        # Only with slots that it could ask with: what is promised would be asked for in a circle,
+        # and nothing else would have its turn.
+        wants = self._wants(time.monotonic())
         if any(want > 0 and name not in self._in_vain for name, want in wants.items()):
             return True
         self._in_vain.clear()
