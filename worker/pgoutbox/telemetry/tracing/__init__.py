@@ -1,4 +1,5 @@
 """Events into spans: claim, publish and what became of it, sent by OTLP over HTTP.
 
-Nothing here is imported but where spans are wanted, except `setup` and `context`.
+Where no spans are wanted only `setup`, `context` and `counts` are imported: the others need the
+extra `otel`.
 """
