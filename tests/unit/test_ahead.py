@@ -158,3 +158,76 @@ async def test_what_was_lost_while_it_waited_is_not_begun() -> None:
     delivery.abandon(2)
     await delivery.ended()
     assert [message.id for message in publisher.begun] == [1, 3]
+
+
+class Held:
+    """A script for batches: those of more than one message wait until they may go on."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+        self.publisher = ScriptedBatch(self)
+
+    async def __call__(self, messages: Sequence[ClaimedMessage]) -> Sequence[None]:
+        if len(messages) > 2:
+            await self.go_on.wait()
+        return [None] * len(messages)
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(batch) for batch in self.publisher.batches]
+
+
+async def under_way(held: Held, delivery: Delivery, count: int) -> None:
+    """So many are being published."""
+    delivery.start(*range(1, count + 1))
+    await asyncio.sleep(0)
+    assert held.sizes == [count]
+
+
+async def test_all_that_there_is_begins_though_it_is_few_while_a_batch_is_under_way() -> None:
+    held = Held()
+    delivery = Delivery(held.publisher, concurrency=12)
+    await under_way(held, delivery, 10)
+    delivery.start(11)
+    await delivery.decided.so_many(1)
+    assert held.sizes == [10, 1]
+    held.go_on.set()
+    await delivery.ended()
+
+
+async def test_what_a_limit_lets_through_begins_at_once_though_it_is_few() -> None:
+    held = Held()
+    delivery = Delivery(held.publisher, concurrency=12)
+    delivery.destination.rate = Rate(10)
+    await under_way(held, delivery, 10)
+    delivery.start(11, 12)
+    settled = await delivery.decided.so_many(2)
+    assert not [each for each in settled if isinstance(each.outcome, Unstarted)]
+    assert held.sizes == [10, 2]
+    held.go_on.set()
+    await delivery.ended()
+
+
+async def test_a_batch_does_not_wait_for_slots_that_hang() -> None:
+    held = Held()
+    delivery = Delivery(held.publisher, concurrency=12)
+    await under_way(held, delivery, 10)
+    delivery.in_flight.give_up(list(delivery.in_flight))
+    delivery.start(11, 12, 13)
+    await delivery.decided.so_many(3)
+    assert held.sizes == [10, 2, 1]
+
+
+async def test_a_batch_waits_for_others_no_longer_than_anything_waits_for_a_slot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pgoutbox.dispatch.deliver.LONGEST_WAIT", 0.01)
+    held = Held()
+    delivery = Delivery(held.publisher, concurrency=12)
+    await under_way(held, delivery, 10)
+    delivery.start(11, 12, 13)
+    settled = await delivery.decided.so_many(3)
+    assert [isinstance(each.outcome, Unstarted) for each in settled].count(True) == 1
+    assert held.sizes == [10, 2]
+    held.go_on.set()
+    await delivery.ended()

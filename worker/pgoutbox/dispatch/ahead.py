@@ -35,7 +35,7 @@ class Ahead:
         self._in_flight = in_flight
         part = -(-destination.concurrency // PARTS)
         self._least, self._most = (part, max(part, SMALL)) if batched else (1, 1)
-        """Of a batch. Fewer only where nothing is under way."""
+        """Of a batch. Fewer only where no more are to be had soon, see `_gathers`."""
         self._waiting: deque[Flight] = deque()
         self._seconds: float | None = None
         self.limit = destination.concurrency
@@ -79,27 +79,45 @@ class Ahead:
         """These wait, behind those that do already."""
         self._waiting.extend(flights)
 
-    def begin(self) -> Iterator[list[Flight]]:
-        """What has a slot by now, in order: each list is one publish."""
+    def begin(self, *, at_once: bool = False) -> Iterator[list[Flight]]:
+        """What has a slot by now, in order: each list is one publish.
+
+        ``at_once``: however few they are.
+        """
         free = self._free()
-        publishing = self._in_flight.publishing_to(self._destination.name)
-        if publishing and free < self._least:
-            # Or batches would become ever smaller: each frees only its own slots.
+        if not at_once and self._gathers(free):
             return
         while free > 0 and (batch := self._take(min(free, self._most))):
             free -= len(batch)
             yield batch
 
+    def is_late(self, before: float) -> bool:
+        """Whether some have waited since ``before``."""
+        return bool(self._waiting) and self._waiting[0].started <= before
+
     def late(self, before: float) -> list[Flight]:
         """Those that have waited since ``before``, which wait no longer."""
         gone: list[Flight] = []
-        while self._waiting and self._waiting[0].started <= before:
+        while self.is_late(before):
             gone.append(self._waiting.popleft())
         return [flight for flight in gone if flight.publishing]
 
     def clear(self) -> list[Flight]:
         """All that wait, which wait no longer."""
         return self._take(len(self._waiting))
+
+    def _gathers(self, free: int) -> bool:
+        """Whether the free slots are too few for a batch, and more will fall free.
+
+        Or batches would become ever smaller: each frees only its own slots. But what leaves slots
+        free is all that there is, and what was let through a limit is for now.
+        """
+        return (
+            free < self._least
+            and free <= len(self._waiting)
+            and self._destination.unhindered
+            and self._in_flight.ending_at(self._destination.name) > 0
+        )
 
     def _free(self) -> int:
         name = self._destination.name

@@ -6,13 +6,13 @@ import asyncio
 import random
 import time
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pgoutbox.dispatch.ahead import LONGEST_WAIT, Ahead
 from pgoutbox.dispatch.decide import decide
 from pgoutbox.dispatch.flight import Run
 from pgoutbox.dispatch.judge import Judge
-from pgoutbox.dispatch.publish import Unclassified, describe, publish, publish_batch
+from pgoutbox.dispatch.publish import Unclassified, describe, publish_all
 from pgoutbox.dispatch.scan import RunLength
 from pgoutbox.events import PublisherFailed, Settled
 from pgoutbox.outcome import Finish, Published, RetryableFailure, Unstarted
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pgoutbox.events import Event
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.outcome import Outcome
-    from pgoutbox.publisher import Publisher
 
 
 LONGEST_RUN = 1.0
@@ -74,12 +73,15 @@ class Deliverer:
     def start(self, messages: Sequence[ClaimedMessage], lease_ends: float) -> None:
         """Begin to publish all of them that there are slots for; the others wait for theirs."""
         groups: dict[str, list[Flight]] = {}
-        for flight in self.in_flight.take(messages, lease_ends, time.monotonic()):
+        now = time.monotonic()
+        for flight in self.in_flight.take(messages, lease_ends, now):
             groups.setdefault(flight.message.destination, []).append(flight)
         for name, flights in groups.items():
             self.ahead[name].put(flights)
             if self.fill(name):
-                asyncio.get_running_loop().call_later(LONGEST_WAIT, self._no_longer, name)
+                loop = asyncio.get_running_loop()
+                # By that moment, and not by the clock: timers may be early.
+                loop.call_later(LONGEST_WAIT, self._no_longer, name, now)
 
     def fill(self, name: str) -> int:
         """Begin what waits for a slot of the destination; how many still wait.
@@ -96,8 +98,13 @@ class Deliverer:
             self._return(ahead.clear())
         return len(ahead)
 
-    def _no_longer(self, name: str) -> None:
-        self._return(self.ahead[name].late(time.monotonic() - LONGEST_WAIT))
+    def _no_longer(self, name: str, before: float) -> None:
+        """What has waited since then begins where it has a slot, or goes back."""
+        ahead = self.ahead[name]
+        if ahead.is_late(before):
+            for flights in ahead.begin(at_once=True):
+                self._spawn(flights, self.destinations[name])
+            self._return(ahead.late(before))
 
     def start_runs(self, runs: Iterable[Sequence[ClaimedMessage]], lease_ends: float) -> None:
         """Begin to publish these lanes, each one message after the other."""
@@ -206,7 +213,11 @@ class Deliverer:
             self._return([flight for flight in flights if flight.publishing])
             return
         try:
-            outcomes = await self._publish(flights, destination)
+            outcomes = await publish_all(
+                [flight.message for flight in flights],
+                destination.publisher,
+                batched=destination.name in self._batching,
+            )
         except asyncio.CancelledError:
             if not any(flight.verdict or flight.abandoned for flight in flights):
                 error = Unclassified("the publisher cancelled its own task")
@@ -222,15 +233,6 @@ class Deliverer:
         else:
             for flight, outcome in zip(flights, outcomes, strict=True):
                 self._observed(flight, destination, outcome)
-
-    async def _publish(
-        self, flights: Sequence[Flight], destination: Destination
-    ) -> Sequence[Outcome | Unclassified]:
-        publisher = destination.publisher
-        if destination.name in self._batching:
-            messages = [flight.message for flight in flights]
-            return await publish_batch(messages, cast("BatchPublisher", publisher))
-        return [await publish(flights[0].message, cast("Publisher", publisher))]
 
     def _observed(
         self, flight: Flight, destination: Destination, outcome: Outcome | Unclassified

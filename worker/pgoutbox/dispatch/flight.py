@@ -142,6 +142,10 @@ class InFlight:
         """How many messages are on their way to one destination."""
         return self._publishing[destination]
 
+    def ending_at(self, destination: str) -> int:
+        """As `publishing_to`, without those that were given up: nobody knows if they ever end."""
+        return self._publishing[destination] - self._hung[destination]
+
     @property
     def awaited(self) -> list[asyncio.Task[None]]:
         """The publishes whose outcome still matters to somebody."""

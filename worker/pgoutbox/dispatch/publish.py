@@ -7,7 +7,7 @@ leaves this module as it is, wrapped in `Unclassified`, so that nobody mistakes 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pgoutbox.errors import (
     Defer,
@@ -38,6 +38,15 @@ PUBLISHED = Published()
 
 class Unclassified(PgOutboxError):  # noqa: N818 - what it is, not that it is one
     """The publisher raised something that is none of the four; ``__cause__`` is what."""
+
+
+async def publish_all(
+    messages: Sequence[ClaimedMessage], publisher: Publisher | BatchPublisher, *, batched: bool
+) -> Sequence[Outcome | Unclassified]:
+    """As one batch, or the only one; ``batched`` says which of the two the publisher takes."""
+    if batched:
+        return await publish_batch(messages, cast("BatchPublisher", publisher))
+    return [await publish(messages[0], cast("Publisher", publisher))]
 
 
 async def publish(message: ClaimedMessage, publisher: Publisher) -> Outcome:
