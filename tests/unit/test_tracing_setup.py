@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from typing import Any
 
@@ -78,14 +80,25 @@ def test_what_cannot_be_done_is_said_once_and_stops_no_worker(
     assert word in line["reason"]
 
 
-def test_without_the_sdk_one_warning_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(sys.modules):
-        if name.startswith(("opentelemetry", "pgoutbox.telemetry.tracing.")):
-            monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-    traces, [line] = opened(ENDPOINT)
-    assert isinstance(traces, NoTraces)
-    assert "opentelemetry" in line["reason"]
+def test_without_the_sdk_one_warning_says_what_to_install() -> None:
+    # In a process of its own: others have imported the SDK here.
+    program = (
+        "import os, sys; sys.modules['opentelemetry'] = None;"
+        "from pgoutbox.telemetry.logs_setup import configure; configure('json');"
+        "from pgoutbox.telemetry.tracing.setup import NoTraces, open_tracing;"
+        "traces = open_tracing(os.environ, destinations={}, owner='me');"
+        "sys.exit(type(traces) is not NoTraces)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | ENDPOINT,
+        check=True,
+        text=True,
+        stderr=subprocess.PIPE,
+    )
+    [line] = map(json.loads, done.stderr.splitlines())
+    assert line["level"] == "warning"
+    assert "opentelemetry is not installed" in line["reason"]
     assert "pgoutbox[otel]" in line["remedy"]
 
 
