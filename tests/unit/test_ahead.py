@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,15 +12,16 @@ import pytest
 from pgoutbox.destinations.rate import Rate
 from pgoutbox.dispatch.ahead import Ahead
 from pgoutbox.dispatch.flight import InFlight
-from pgoutbox.errors import DestinationUnavailable
+from pgoutbox.errors import DestinationGone, DestinationUnavailable, RetryableError
 from pgoutbox.outcome import Unstarted
 from tests.support.delivering import Delivery
 from tests.support.dispatching import Scripted, ScriptedBatch, a_message, hang, raising, to
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pgoutbox.destinations.destination import Destination
+    from pgoutbox.errors import PublishError
     from pgoutbox.message import ClaimedMessage
 
 
@@ -140,6 +142,17 @@ async def test_what_waits_goes_back_unspent_when_the_destination_fails() -> None
     back = [each for each in settled if isinstance(each.outcome, Unstarted)]
     assert len(settled) == 40
     assert len(publisher.begun) == 40 - len(back) <= 20
+
+
+@pytest.mark.parametrize("refusal", [DestinationGone, partial(RetryableError, throttled=True)])
+async def test_nothing_that_waits_begins_after_an_answer_that_speaks_against_it(
+    refusal: Callable[[str], PublishError],
+) -> None:
+    publisher = Scripted(raising(lambda: refusal("enough")))
+    delivery = Delivery(publisher, concurrency=1)
+    delivery.start(*range(5))
+    await delivery.ended()
+    assert len(publisher.begun) == 1
 
 
 async def test_what_waits_goes_back_when_its_slots_hang(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,8 @@ class Ahead:
 
         ``at_once``: however few they are.
         """
+        if not self._waiting:
+            return
         free = self._free()
         if not at_once and self._gathers(free):
             return

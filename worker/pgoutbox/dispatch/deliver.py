@@ -78,10 +78,10 @@ class Deliverer:
             groups.setdefault(flight.message.destination, []).append(flight)
         for name, flights in groups.items():
             self.ahead[name].put(flights)
+            self._begin(name)
             if self.fill(name):
-                loop = asyncio.get_running_loop()
                 # By that moment, and not by the clock: timers may be early.
-                loop.call_later(LONGEST_WAIT, self._no_longer, name, now)
+                asyncio.get_running_loop().call_later(LONGEST_WAIT, self._no_longer, name, now)
 
     def fill(self, name: str) -> int:
         """Begin what waits for a slot of the destination; how many still wait.
@@ -89,22 +89,21 @@ class Deliverer:
         They go back where the destination fails or something limits it.
         """
         ahead = self.ahead[name]
-        if not ahead:
-            return 0
-        destination = self.destinations[name]
-        for flights in ahead.begin():
-            self._spawn(flights, destination)
-        if ahead and not destination.unhindered:
+        if ahead and not self.destinations[name].unhindered:
             self._return(ahead.clear())
+        self._begin(name)
         return len(ahead)
+
+    def _begin(self, name: str, *, at_once: bool = False) -> None:
+        for flights in self.ahead[name].begin(at_once=at_once):
+            self._spawn(flights, self.destinations[name])
 
     def _no_longer(self, name: str, before: float) -> None:
         """What has waited since then begins where it has a slot, or goes back."""
-        ahead = self.ahead[name]
-        if ahead.is_late(before):
-            for flights in ahead.begin(at_once=True):
-                self._spawn(flights, self.destinations[name])
-            self._return(ahead.late(before))
+        self.fill(name)
+        if self.ahead[name].is_late(before):
+            self._begin(name, at_once=True)
+            self._return(self.ahead[name].late(before))
 
     def start_runs(self, runs: Iterable[Sequence[ClaimedMessage]], lease_ends: float) -> None:
         """Begin to publish these lanes, each one message after the other."""
