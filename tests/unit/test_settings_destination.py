@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +27,26 @@ def refused(**given: str) -> Problem:
         destination(**given)
     [problem] = error.value.problems
     return problem
+
+
+@pytest.mark.parametrize("how", ["binary", "structured"])
+def test_the_source_of_events_begins_as_the_settings_say(how: str) -> None:
+    given = {"FORMAT": f"cloudevents_{how}", "SOURCE": "urn:example:shop:"}
+    chosen = destination(URL="kafka://broker", **given)
+    envelope = chosen.publisher_options("shop").wire.encode(make_message(aggregate_type="an order"))
+    source = dict(envelope.headers).get("ce-source") or json.loads(envelope.body)["source"]
+    assert source == "urn:example:shop:an%20order"
+
+
+@pytest.mark.parametrize("source", ["", "two words", 'quoted"', "umlaut-\u00e4", "line\n"])
+def test_a_source_that_is_no_uri_is_refused(source: str) -> None:
+    problem = refused(URL="kafka://broker", FORMAT="cloudevents_binary", SOURCE=source)
+    assert problem.field == "PGOUTBOX_DESTINATIONS__X__SOURCE"
+
+
+def test_a_source_without_a_format_that_has_one_is_refused() -> None:
+    problem = refused(URL="kafka://broker", SOURCE="/shop/")
+    assert "cloudevents_binary" in problem.rule
 
 
 def test_webhooks_are_retried_for_days_where_nobody_says_otherwise() -> None:

@@ -13,11 +13,14 @@ from pgoutbox.destinations.breaker import BreakerLimits
 from pgoutbox.destinations.registry import scheme_of
 from pgoutbox.publisher import PublisherOptions, no_secrets
 from pgoutbox.settings.section import Count, Number, Seconds, Section, read_secret
+from pgoutbox.wire.cloudevents import SOURCE, events_of
 from pgoutbox.wire.formats import FORMATS
 from pgoutbox.wire.template import Template
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from pgoutbox.wire.envelope import WireFormat
 
 BREAKER = BreakerLimits()
 
@@ -98,6 +101,13 @@ class Destination(Section):
     format: Literal["plain", "debezium", "cloudevents_binary", "cloudevents_structured"] = Field(
         default="plain", description="What messages look like there. See docs/formats.md."
     )
+    source: str = Field(
+        default=SOURCE,
+        pattern=r"^[!#-$&-;=?-Z\[\]_a-z~%]+$",
+        max_length=512,
+        description="What `source` of a CloudEvent begins with; the aggregate type follows. A URI,"
+        " or the beginning of one. Only for the formats `cloudevents_*`.",
+    )
     concurrency: Count = Field(
         default=50, description="Publishes that run at the same time, at most, in one worker."
     )
@@ -151,10 +161,14 @@ class Destination(Section):
             concurrency=self.concurrency,
             longest_retry=self.retry.cap,
             topic=None if self.topic is None else Template(self.topic),
-            wire=FORMATS[self.format],
+            wire=self._wire(),
             signing_secrets=self._signing_secrets(),
             allowed_hosts=self.allowed_hosts,
         )
+
+    def _wire(self) -> WireFormat:
+        chosen = FORMATS[self.format]
+        return chosen if self.source == SOURCE else events_of(self.source, chosen)
 
     def _signing_secrets(self) -> Callable[[], Sequence[str]]:
         if self.signing_secrets_file is not None:

@@ -9,6 +9,7 @@ from pgoutbox.destinations.registry import known_schemes
 from pgoutbox.problem import Problem
 from pgoutbox.settings.destination import WEBHOOK_SCHEMES, words
 from pgoutbox.settings.names import variable
+from pgoutbox.wire.cloudevents import SOURCE
 from pgoutbox.wire.template import Template
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def destination_problems(
     yield from _destination_name(name)
     yield from _scheme(name, destination)
     yield from _topic(name, destination)
+    yield from _source(name, destination)
     yield from _signing(name, destination)
     yield from _only_for_webhooks(name, destination)
     yield from _publish_timeout(settings, name, destination)
@@ -80,6 +82,16 @@ def _topic(name: str, destination: Destination) -> Iterator[Problem]:
             rule=str(error),
             value=destination.topic,
             advice="What stands in braces comes out of the message; a brace has no other use.",
+        )
+
+
+def _source(name: str, destination: Destination) -> Iterator[Problem]:
+    if destination.source != SOURCE and not destination.format.startswith("cloudevents"):
+        yield Problem(
+            field=variable(("destinations", name, "source")),
+            rule="is for the formats cloudevents_binary and cloudevents_structured only",
+            value=destination.source,
+            advice="Remove it, or choose one of these formats.",
         )
 
 

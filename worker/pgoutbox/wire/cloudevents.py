@@ -6,6 +6,7 @@ import json
 import re
 from base64 import b64encode
 from datetime import UTC
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -116,5 +117,12 @@ def _timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-CLOUDEVENTS_BINARY = WireFormat("cloudevents_binary", encode_binary)
-CLOUDEVENTS_STRUCTURED = WireFormat("cloudevents_structured", encode_structured)
+ENCODERS = {"cloudevents_binary": encode_binary, "cloudevents_structured": encode_structured}
+CLOUDEVENTS_BINARY, CLOUDEVENTS_STRUCTURED = (
+    WireFormat(name, encode) for name, encode in ENCODERS.items()
+)
+
+
+def events_of(source: str, wire: WireFormat) -> WireFormat:
+    """One of these formats, for events whose ``source`` begins like this."""
+    return WireFormat(wire.name, partial(ENCODERS[wire.name], source=source))
