@@ -6,14 +6,21 @@ import asyncio
 from typing import TYPE_CHECKING
 from unittest import mock
 
+from pgoutbox.dispatch.loop import Dispatcher, DispatchOptions
+from pgoutbox.dispatch.wakeup import Wakeup
 from pgoutbox.errors import DestinationUnavailable
 from pgoutbox.events import Claimed
+from pgoutbox.outcome import Interrupted
 from tests.support.dispatching import (
     NO_PATIENCE,
+    Events,
     Scripted,
     ScriptedBatch,
+    claimed,
+    database,
     dispatching,
     eventually,
+    hang,
     statuses,
     to,
 )
@@ -139,3 +146,24 @@ async def test_messages_that_wait_for_a_larger_batch_leave_the_event_loop_to_oth
         assert turns.call_count < 100
         go_on.set()
         await running.events.finished(8)
+
+
+async def test_slots_that_what_waits_takes_are_not_asked_for_once_more(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    fill(conn, 30)
+    publisher = Scripted(hang)
+    wakeup = Wakeup(max_interval=1.0, notify_possible=False)
+    named = {"default": to(publisher, concurrency=10)}
+    async with database(dsn) as db:
+        dispatcher = Dispatcher(db, named, wakeup, DispatchOptions(owner="a"), Events())
+        # As while lanes had the other slots, of which so few are left since the claim was sized.
+        dispatcher.deliverer.ahead["default"].limit = 5
+        dispatcher.deliverer.start(await claimed(db, count=10), 1e9)
+        assert await dispatcher.claimer.turn({"default": 2}, 2) == (0, False)
+        await publisher.until(lambda: publisher.running == 10)
+        for flight in dispatcher.in_flight:
+            flight.cancel(Interrupted())
+        await dispatcher.deliverer.ended()
+        await dispatcher.finalizer.idle()
+    assert statuses(conn) == {"pending": 30}

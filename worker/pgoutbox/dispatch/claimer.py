@@ -84,7 +84,8 @@ class Claimer:
         asked = list(slots)
         for name in asked:
             self._scans[name].parity = 1 - self._scans[name].parity
-            slots[name] -= self._rooms.divide(name)
+            # It may be more than this turn was to have.
+            slots[name] = max(slots[name] - self._rooms.divide(name), 0)
         free = {name: count for name, count in slots.items() if count > 0}
         total = await self._reclaimer.turn(free) if free else 0
         slots.update(free)
