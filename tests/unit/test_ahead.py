@@ -60,6 +60,17 @@ def test_the_next_are_claimed_once_half_of_what_waits_has_begun() -> None:
     assert ahead.room(1000) == 50
 
 
+def test_nothing_is_claimed_ahead_after_some_had_to_go_back_until_another_publish_has_ended() -> (
+    None
+):
+    ahead = an_ahead(0.001, concurrency=10)
+    waiting(ahead, 10)
+    assert len(ahead.late(0.0)) == 10
+    assert ahead.room(1000) == 0
+    ahead.observe(0.01)
+    assert ahead.room(1000) == 100
+
+
 @pytest.mark.parametrize("what", ["stopped", "throttled", "rate", "open"])
 def test_nothing_is_claimed_ahead_for_a_destination_that_fails_or_is_limited(what: str) -> None:
     destination = to(Scripted(), concurrency=10)

@@ -102,6 +102,9 @@ class Ahead:
         gone: list[Flight] = []
         while self.is_late(before):
             gone.append(self._waiting.popleft())
+        if gone:
+            # It does not get through what it did: nothing more ahead before another one has ended.
+            self._seconds = None
         return [flight for flight in gone if flight.publishing]
 
     def clear(self) -> list[Flight]:
