@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import psycopg
 import structlog
@@ -68,6 +68,8 @@ class Source:
         self._looked_at = clock()
         self._failed_at: float | None = None
         self._said = ""
+        self.error: BaseException | None = None
+        """Why the last look failed, where it did."""
         self.duration: float | None = None
         """Seconds that the last look took, whether or not it failed. None before the first."""
         self.succeeded_at: float | None = None
@@ -86,12 +88,20 @@ class Source:
             await self.refresh()
             await asyncio.sleep(max(began + self._interval - self._clock(), 0.0))
 
+    async def ask(self) -> Look:
+        """One look, over a connection of its own: a new password or primary is taken up."""
+        address = conninfo(self._options, session_settings=False)
+        async with await psycopg.AsyncConnection.connect(
+            address, autocommit=True, prepare_threshold=None
+        ) as conn:
+            return await look_at(conn, self._options)
+
     async def refresh(self) -> None:
         """Look once."""
         began = self._clock()
         try:
             async with asyncio.timeout(LOOK_SECONDS):
-                self._look = await _look(self._options)
+                self._look = await self.ask()
         except (psycopg.Error, PgOutboxError, OSError, ValueError) as error:
             self._look = None
             self._tell_failure(error)
@@ -113,6 +123,7 @@ class Source:
         self.duration = self._looked_at - began
 
     def _tell_failure(self, error: BaseException) -> None:
+        self.error = error
         if self._failed_at is None:
             self._failed_at = self._clock()
         failed = DatabaseFailed.because("look", error)
@@ -125,22 +136,16 @@ class Source:
         if self._failed_at is not None:
             seconds = round(self._clock() - self._failed_at, 1)
             self._log.info("database recovered", seconds=seconds)
-        self._failed_at, self._said = None, ""
+        self._failed_at, self._said, self.error = None, "", None
 
 
-async def _look(options: DatabaseOptions) -> Look:
-    """Over a connection of its own, so that a new password or primary is taken up.
+async def look_at(conn: psycopg.AsyncConnection[Any], options: DatabaseOptions) -> Look:
+    """The horizon and the vacuum, and then the statistics.
 
-    The horizon and the vacuum first: they cost next to nothing, and a held horizon makes the
-    statistics slow, until they are not finished in time.
+    In this order: the first two cost next to nothing, and a held horizon makes the statistics slow,
+    until they are not finished in time.
     """
-    address = conninfo(options, session_settings=False)
-    async with (
-        await psycopg.AsyncConnection.connect(
-            address, autocommit=True, prepare_threshold=None
-        ) as conn,
-        conn.transaction(),
-    ):
+    async with conn.transaction():
         await conn.execute(LOCAL_SETTINGS, local_settings(options))
         held = await horizon.read_async(conn, schema=options.schema)
         kept = await upkeep.read_async(conn, schema=options.schema)
