@@ -69,6 +69,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "url_file": None,
         "topic": None,
         "format": "plain",
+        "source": "/",
         "concurrency": 200,
         "rate": None,
         "publish_timeout": 10,
@@ -322,7 +323,7 @@ def test_a_file_cannot_name_another(tmp_path: Path) -> None:
 
 def test_the_table_describes_every_setting_in_a_sentence() -> None:
     rows = settings_table().splitlines()[2:]
-    assert len(rows) == 45
+    assert len(rows) == 46
     for row in rows:
         assert re.fullmatch(r"\| `PGOUTBOX_[A-Z_<>]+` \| .*\| [^|]*[.)] \|", row), row
 
