@@ -165,5 +165,3 @@ async def test_slots_that_what_waits_takes_are_not_asked_for_once_more(
         for flight in dispatcher.in_flight:
             flight.cancel(Interrupted())
         await dispatcher.deliverer.ended()
-        await dispatcher.finalizer.idle()
-    assert statuses(conn) == {"pending": 30}
