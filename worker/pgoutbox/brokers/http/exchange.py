@@ -95,12 +95,17 @@ class Exchanges:
         await self._connector.close()
 
     async def _connection(self, url: URL) -> Connection:
-        try:
-            return await self._connector.connect(
-                self._to(url.origin()), traces=[], timeout=self._times
-            )
-        except TimeoutError:
-            raise aiohttp.ConnectionTimeoutError from None
+        to = self._to(url.origin())
+        while True:
+            try:
+                connection = await self._connector.connect(to, traces=[], timeout=self._times)
+            except TimeoutError:
+                raise aiohttp.ConnectionTimeoutError from None
+            protocol = connection.protocol
+            if protocol is None or not protocol.should_close:
+                return connection
+            # Something came while nobody waited for it, and would pass for the next answer.
+            connection.close()
 
     def _head(self, url: URL, headers: Sequence[tuple[str, str]], size: int) -> bytes:
         lines = [f"POST {url.raw_path_qs} HTTP/1.1", f"Host: {url.host_port_subcomponent}"]
