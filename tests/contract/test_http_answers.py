@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiohttp import http_parser
 
 from pgoutbox.brokers.http.protocol import Handler
 from pgoutbox.brokers.http.publisher import open_http
@@ -63,3 +64,23 @@ async def test_an_answer_that_comes_between_two_requests_is_taken_for_neither(
     assert isinstance(answer, RetryableError)
     assert "500" in str(answer)
     assert raw.connections == 2
+
+
+@pytest.mark.parametrize("rest", [b"no size\r\n", b"1\r\nab\r\n"])
+async def test_a_body_that_is_broken_does_not_take_back_what_the_status_said(
+    rest: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where the client's extension in C is not there, errors are others.
+    monkeypatch.setattr("aiohttp.client_proto.HttpResponseParser", http_parser.HttpResponseParserPy)
+    heads = Heads(monkeypatch)
+
+    async def break_off(exchange: Exchange) -> None:
+        await exchange.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n")
+        await heads.until(1)
+        await exchange.send(rest)
+
+    async with raw_server() as raw:
+        raw.answer = break_off
+        publisher = await open_http(raw.url, options=OPTIONS)
+        assert await publish_one(publisher, make_message()) is None
+        await publisher.close()

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
-from aiohttp.http import StreamWriter
+from aiohttp.http import HttpProcessingError, StreamWriter
 
 from pgoutbox.brokers.http.patience import Patience
 
@@ -172,7 +172,7 @@ async def _read_rest(body: aiohttp.StreamReader, until: float) -> None:
     if body.is_eof():
         return
     loop, left = asyncio.get_running_loop(), MAX_ANSWER
-    with suppress(aiohttp.ClientError, OSError):
+    with suppress(aiohttp.ClientError, HttpProcessingError, OSError):
         async with asyncio.timeout_at(min(until, loop.time() + ANSWER_SECONDS)):
             while left > 0 and (chunk := await body.read(left)):
                 left -= len(chunk)
