@@ -8,11 +8,17 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import aiohttp
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceResponse,
+)
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.resources import Resource
+from structlog.testing import capture_logs
 
-from pgoutbox.telemetry.tracing.collector import Misconfigured, collector
+from pgoutbox.telemetry.tracing.collector import Answer, Misconfigured, collector, post
 from pgoutbox.telemetry.tracing.export import Exporter, Limits, limits
 from pgoutbox.telemetry.tracing.pipeline import frame
 from tests.support.dispatching import eventually
@@ -141,6 +147,64 @@ async def test_what_a_collector_does_not_want_is_counted_and_not_sent_again(
         add(sent, 1)
         await eventually(lambda: sent.counts.exported == 1)
     assert [span.name for span in taking.spans] == ["span 0"]
+
+
+@pytest.mark.parametrize(("rejected", "counted"), [(2, 2), (1_000, 5), (-3, 0)])
+async def test_what_a_collector_takes_only_in_part_is_counted_for_as_much_as_was_sent(
+    taking: Collector, rejected: int, counted: int
+) -> None:
+    partial = ExportTracePartialSuccess(rejected_spans=rejected, error_message="too\nold")
+    taking.answer = ExportTraceServiceResponse(partial_success=partial).SerializeToString()
+    with capture_logs() as logs:
+        async with sending(taking.url) as sent:
+            add(sent, 5)
+            await eventually(lambda: taking.requests)
+    assert sent.counts.dropped["rejected"] == counted
+    assert sent.counts.exported == 5 - counted
+    told = ["too\N{REPLACEMENT CHARACTER}old"] if counted else []
+    assert [line["error"] for line in logs if "error" in line] == told
+
+
+async def test_a_collector_is_left_alone_for_as_long_as_it_asks(taking: Collector) -> None:
+    taking.status, taking.retry_after = 429, "1"
+    async with sending(taking.url) as sent:
+        began = time.monotonic()
+        add(sent, 10)
+        await eventually(lambda: taking.headers)
+        taking.status = 200
+        await eventually(lambda: sent.counts.exported == 10)
+        assert time.monotonic() - began >= 1.0
+
+
+async def test_a_collector_that_asks_for_a_year_is_asked_again_within_a_minute(
+    taking: Collector,
+) -> None:
+    taking.status, taking.retry_after = 503, "31536000"
+    to = collector({"OTEL_EXPORTER_OTLP_ENDPOINT": taking.url})
+    async with aiohttp.ClientSession() as session:
+        answer = await post(session, to, b"")
+    assert answer == Answer("HTTP 503", again=True, pause=60.0)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{'x' * 70}.example"},
+        {"OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=a%0Ab"},
+    ],
+)
+async def test_what_nobody_expected_costs_spans_and_not_the_task_that_sends_them(
+    taking: Collector, environ: dict[str, str]
+) -> None:
+    to = collector({"OTEL_EXPORTER_OTLP_ENDPOINT": taking.url} | environ)
+    sent = Exporter(to, frame(Resource({})), SOON)
+    sent.start()
+    with capture_logs() as logs:
+        add(sent, 1)
+        await eventually(lambda: logs)
+    assert [line["event"] for line in logs] == ["the collector does not take spans"]
+    await sent.close(BUDGET)
+    assert sent.counts.dropped["exit"] == 1
 
 
 async def test_while_nobody_listens_spans_wait_until_the_queue_is_full_and_are_then_counted(

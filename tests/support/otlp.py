@@ -107,6 +107,8 @@ class Collector:
     def __init__(self, status: int = 200) -> None:
         self.status = status
         """With which it answers."""
+        self.answer = b""
+        self.retry_after = ""
         self.requests: list[ExportTraceServiceRequest] = []
         self.headers: list[dict[str, str]] = []
         collector = self
@@ -119,8 +121,11 @@ class Collector:
                 if collector.status == 200:
                     collector.requests.append(ExportTraceServiceRequest.FromString(body))
                 self.send_response(collector.status)
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", str(len(collector.answer)))
+                if collector.retry_after:
+                    self.send_header("Retry-After", collector.retry_after)
                 self.end_headers()
+                self.wfile.write(collector.answer)
 
             def log_message(self, *_: object) -> None:
                 pass

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import gzip
 import ssl
+import sys
 import zlib
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import aiohttp
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from pgoutbox.brokers.http.headers import retry_after
+from pgoutbox.telemetry.quiet import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +29,9 @@ MAX_ANSWER = 64 * 1024
 
 LATER = (429, 502, 503, 504)
 """The statuses after which OTLP tries again."""
+ALL = sys.maxsize
+MAX_PAUSE = 60.0
+"""Seconds. A collector that asks for more is asked again, since all that waits for it is lost."""
 
 Compression = Literal["none", "gzip", "deflate"]
 
@@ -48,11 +56,15 @@ class Collector(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What became of a request. ``again``: it may be repeated. ``rejected``: so many spans."""
+    """What became of a request."""
 
     problem: str = ""
     again: bool = False
+    """It may be repeated."""
     rejected: int = 0
+    """So many spans, as the collector says; `ALL` where it wants none of them."""
+    pause: float = 0.0
+    """Seconds for which the collector asks to be left alone."""
 
 
 def collector(environ: Mapping[str, str]) -> Collector:
@@ -114,7 +126,7 @@ def _tls(environ: Mapping[str, str], url: str) -> ssl.SSLContext | None:
 
 
 async def post(session: aiohttp.ClientSession, to: Collector, body: bytes) -> Answer:
-    """One request, within `TIMEOUT`. Raises nothing that a network does."""
+    """One request, within `TIMEOUT`. Never raises: what went wrong is in the answer."""
     headers = dict(to.headers)
     if to.compression != "none":
         # It lets go of the interpreter's lock.
@@ -133,24 +145,26 @@ async def post(session: aiohttp.ClientSession, to: Collector, body: bytes) -> An
             ) as response,
         ):
             answer = await response.content.read(MAX_ANSWER)
-            return _judge(response.status, answer)
+            return _judge(response.status, answer, response.headers)
     except TimeoutError:
         return Answer(f"no answer within {TIMEOUT:g} s", again=True)
     except aiohttp.ClientConnectorError as error:
         return Answer(error.os_error.strerror or "no connection", again=True)
-    except (aiohttp.ClientError, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - e.g. of a host that cannot be encoded; whoever sends goes on
         return Answer(type(error).__name__, again=True)
 
 
-def _judge(status: int, answer: bytes) -> Answer:
+def _judge(status: int, answer: bytes, headers: Mapping[str, str]) -> Answer:
     if status in LATER:
-        return Answer(f"HTTP {status}", again=True)
+        pause = retry_after(headers, now=datetime.now(UTC)) or 0.0
+        return Answer(f"HTTP {status}", again=True, pause=min(pause, MAX_PAUSE))
     if not 200 <= status < 300:  # noqa: PLR2004 - what HTTP calls success
-        return Answer(f"HTTP {status}")
+        return Answer(f"HTTP {status}", rejected=ALL)
     try:
         partial = ExportTraceServiceResponse.FromString(answer).partial_success
     except Exception:  # noqa: BLE001 - protobuf's own; the status has said all that matters
         return Answer()
-    if partial.rejected_spans:
-        return Answer("it took only some of them", rejected=partial.rejected_spans)
+    if partial.rejected_spans > 0:
+        why = clean(partial.error_message) or "it took only some of them"
+        return Answer(why, rejected=partial.rejected_spans)
     return Answer()

@@ -62,6 +62,8 @@ class Exporter:
         self._task: asyncio.Task[None] | None = None
         self._log = structlog.get_logger()
         self._failing = False
+        self._pause = 0.0
+        """Seconds for which the collector asked to be left alone."""
         self.counts = SpanCounts()
 
     def add(self, span: bytes) -> None:
@@ -105,7 +107,7 @@ class Exporter:
 
     async def _sleep(self) -> None:
         try:
-            async with asyncio.timeout(self._limits.delay):
+            async with asyncio.timeout(max(self._limits.delay, self._pause)):
                 await self._wake.wait()
         except TimeoutError:
             return
@@ -118,9 +120,13 @@ class Exporter:
             batch = list(islice(self._waiting, self._limits.batch))
             answer = await post(session, self._to, self._request(batch))
             self._tell(answer)
+            self._pause = answer.pause
             if answer.again:
+                # What was added meanwhile is no reason to come back at once.
+                if not self._closing:
+                    self._wake.clear()
                 return
-            rejected = answer.rejected or (len(batch) if answer.problem else 0)
+            rejected = min(answer.rejected, len(batch))
             self.counts.exported += len(batch) - rejected
             self.counts.dropped[REJECTED] += rejected
             for _ in batch:
