@@ -45,7 +45,7 @@ class Observed(Events):
         made = Spans(
             self._add, destinations={"default": of_destination("default", "noop://")}, owner="w"
         )
-        self.tracing = Tracing(made)
+        self.tracing = Tracing(made, slots=100)
 
     def _add(self, span: bytes) -> None:
         self.spans.append(Span.FromString(span))

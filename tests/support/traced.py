@@ -47,11 +47,16 @@ class Traced:
         parent: Parent = "creation",
         decide: Callable[[Stored], bool] | None = None,
         url: str = URL,
+        slots: int = 50,
     ) -> None:
         self.spans: list[Span] = []
+        self.now = 0.0
+        """Of the clock by which it loses patience, in seconds."""
         destinations = {"orders": of_destination("orders", url)}
         made = Spans(self._add, destinations=destinations, owner="pod-1")
-        self._tracing = Tracing(made, parent=parent, decide=decide)
+        self._tracing = Tracing(
+            made, slots=slots, parent=parent, decide=decide, clock=lambda: self.now
+        )
 
     def _add(self, span: bytes) -> None:
         self.spans.append(Span.FromString(span))

@@ -27,7 +27,7 @@ def _no_otel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def opened(environ: dict[str, str]) -> tuple[Traces, list[Any]]:
     with capture_logs() as logs:
-        return open_tracing(environ, destinations={"a": "noop://"}, owner="me"), logs
+        return open_tracing(environ, destinations={"a": "noop://"}, owner="me", slots=1), logs
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_without_the_sdk_one_warning_says_what_to_install() -> None:
         "import os, sys; sys.modules['opentelemetry'] = None;"
         "from pgoutbox.telemetry.logs_setup import configure; configure('json');"
         "from pgoutbox.telemetry.tracing.setup import NoTraces, open_tracing;"
-        "traces = open_tracing(os.environ, destinations={}, owner='me');"
+        "traces = open_tracing(os.environ, destinations={}, owner='me', slots=1);"
         "sys.exit(type(traces) is not NoTraces)"
     )
     done = subprocess.run(

@@ -281,18 +281,6 @@ def test_a_bug_of_a_publisher_that_stops_the_worker_is_told_at_the_end() -> None
     """)
 
 
-def test_a_claim_has_at_most_128_links_and_counts_all() -> None:
-    traced = Traced()
-    messages = [created(number, id=number) for number in range(1, 201)]
-    traced.deliver(*messages)
-    for span in (traced.named("claim")[0], traced.named("ack")[0]):
-        assert len(span.links) == 128
-        assert {field.key: field.value.int_value for field in span.attributes}[
-            "messaging.batch.message_count"
-        ] == 200
-    assert len(traced.named("publish")) == 200
-
-
 @pytest.mark.parametrize(
     "stored",
     [
@@ -344,10 +332,3 @@ def test_a_sampler_of_ones_own_decides_about_every_context() -> None:
     traced = Traced(decide=lambda stored: stored.trace_id[-1] == 2)
     traced.deliver(created(1), created(2, flags="00"), untraced(7))
     assert [span.trace_id[-1] for span in traced.named("publish")] == [2]
-
-
-def test_nothing_is_kept_of_what_has_ended() -> None:
-    traced = Traced()
-    messages = [created(number, id=number) for number in range(1, 10)]
-    traced.deliver(*messages)
-    assert traced._tracing._held == {}

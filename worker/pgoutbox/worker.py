@@ -80,6 +80,7 @@ class Worker:
                 name: one.url.get_secret_value() for name, one in settings.destinations.items()
             },
             owner=settings.owner,
+            slots=settings.max_in_flight,
             parent=settings.tracing.parent,
         )
         self.metrics.watch_spans(self._tracing.counts)

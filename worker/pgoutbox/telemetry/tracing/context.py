@@ -20,11 +20,13 @@ _KEY = '"traceparent": "'
 _LAST = len(_KEY) + len("00-") + 32 + len("-") + 16 + len("-0")
 """Where the flags end, counted from the key: the last digit has that for sampled."""
 _ODD = "13579bdf"
+SAMPLED, RANDOM = 0x01, 0x02
+"""Flags: somebody keeps the trace; its id is random."""
 
 _TRACEPARENT = re.compile(
     r'(?<=[{ ])"traceparent": "'
     r"(?P<version>(?!ff)[0-9a-f]{2})"
-    r"-(?P<trace>(?!0{32})[0-9a-f]{32})-(?P<span>(?!0{16})[0-9a-f]{16})-[0-9a-f]{2}"
+    r"-(?P<trace>(?!0{32})[0-9a-f]{32})-(?P<span>(?!0{16})[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})"
     r'(?P<more>-[^"\\]{0,448})?"'
 )
 _TRACESTATE_LIMIT = 512
@@ -38,6 +40,8 @@ class Stored(NamedTuple):
     trace_id: bytes
     span_id: bytes
     tracestate: str = ""
+    flags: int = SAMPLED
+    """Those that are known."""
 
 
 def sampled(messages: Iterable[ClaimedMessage]) -> list[ClaimedMessage]:
@@ -62,7 +66,8 @@ def stored(message: ClaimedMessage) -> Stored | None:
     if found is None or (found["version"] == "00" and found["more"]):
         return None
     state = _tracestate(text) if '"tracestate"' in text else ""
-    return Stored(bytes.fromhex(found["trace"]), bytes.fromhex(found["span"]), state)
+    flags = int(found["flags"], 16) & (SAMPLED | RANDOM)
+    return Stored(bytes.fromhex(found["trace"]), bytes.fromhex(found["span"]), state, flags)
 
 
 def _tracestate(text: str) -> str:

@@ -35,12 +35,13 @@ class Held:
         "other",
         "parent",
         "since",
+        "untold",
     )
 
     def __init__(self, message: ClaimedMessage, stored: Stored, since: int) -> None:
         self.message = message
         self.message_id = str(message.message_id).encode()
-        self.creation = Place(*stored, REMOTE)
+        self.creation = Place(*stored[:3], REMOTE | stored.flags)
         self.link = self.creation.link(self.message_id)
         """From a batch to where it was created."""
         self.claim: Place | None = None
@@ -52,13 +53,17 @@ class Held:
         """When the claim was answered."""
         self.happened: list[bytes] = []
         """Events of its publish, encoded."""
-        self.failure: tuple[str, int] | None = None
-        """The kind of an unclassified exception, and when it was raised."""
+        self.untold = 0
+        """How many more there were."""
+        self.failure: tuple[str, int, float] | None = None
+        """The kind of an unclassified exception, and when it was raised, by both clocks."""
 
     def add(self, name: str, at: int, attributes: Mapping[str, Value] | None = None) -> None:
         """Something that its publish's span is to tell."""
         if len(self.happened) < MAX_HAPPENINGS:
             self.happened.append(wire.event(name, at, attributes or {}))
+        else:
+            self.untold += 1
 
     def tell(self, name: str, at: int, **attributes: Value) -> bytes:
         """An event of a batch that is about this message, encoded."""
@@ -87,7 +92,7 @@ def one_claim(batch: Sequence[Held]) -> Place | None:
 
 def links_of(batch: Sequence[Held], parent: Place | None) -> list[bytes]:
     """To where they were created, the parent left out; no more than a span may have."""
-    return [one.link for one in batch[:MAX_LINKS] if one.creation != parent]
+    return wire.links([one.link for one in batch if one.creation != parent], MAX_LINKS)
 
 
 def conversation_of(message: ClaimedMessage) -> str:

@@ -50,7 +50,11 @@ Parent = Literal["creation", "batch"]
 NANOS = 1_000_000_000
 OK = OUTCOMES[Published]
 
+PATIENCE = 30.0
+"""Seconds after which a bug of a publisher is told whose message was not settled by then."""
+
 # In C: asked for every message of a batch in which one is traced.
+_LEASE = attrgetter("message.id", "message.lease_version")
 _DESTINATION = attrgetter("destination")
 _ITS_DESTINATION = attrgetter("message.destination")
 _TRANSITION = attrgetter("transition")
@@ -63,15 +67,24 @@ class Tracing:
         self,
         spans: Spans,
         *,
+        slots: int,
         parent: Parent = "creation",
         decide: Callable[[Stored], bool] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``decide``: asked about each stored context; without it the sampled flag decides."""
+        """``slots``: how many messages a worker holds at once.
+
+        ``decide``: asked about each stored context; without it the sampled flag decides.
+        """
         self._spans = spans
         self._batch = parent == "batch"
         self._decide = decide
-        self._held: dict[int, Held] = {}
-        """By row id."""
+        self._clock = clock
+        self._limit = 2 * slots
+        self._held: dict[tuple[int, int], Held] = {}
+        """By lease, the oldest first: a worker may take over what it still holds itself."""
+        self._failed: dict[tuple[int, int], Held] = {}
+        """Those of them whose publisher has failed; their end may not be told by any event."""
 
     def on_event(self, event: Event) -> None:  # noqa: C901 - one case per event
         """Make the spans that are over now."""
@@ -83,19 +96,21 @@ class Tracing:
             case events.Finalized():
                 self._finalized(event)
             case events.Renewed():
+                self._lose_patience(PATIENCE)
                 self._tell(event.messages, "lease renewed")
             case events.LeaseUnconfirmed():
                 self._tell(event.messages, "lease unconfirmed")
             case events.LeaseLost():
                 self._lost(event)
             case events.PublisherFailed():
-                self._failed(event)
+                self._failing(event)
             case events.DrainEnded():
-                self._ended()
+                self._lose_patience(0.0)
             case _:
                 pass
 
     def _claimed(self, event: events.Claimed) -> None:
+        self._lose_patience(PATIENCE)
         traced = self._traced(event.messages)
         if not traced:
             return
@@ -105,7 +120,7 @@ class Tracing:
         batches: dict[str, list[Held]] = {}
         for message, stored in traced:
             one = Held(message, stored, now)
-            self._held[message.id] = one
+            self._held[message.lease] = one
             batches.setdefault(message.destination, []).append(one)
         for destination, batch in batches.items():
             place = self._claim(destination, batch, counts[destination], period)
@@ -116,6 +131,7 @@ class Tracing:
                     one.parent, one.other = place, one.creation.link()
                 else:
                     one.other = to_claim
+        self._forget()
 
     def _traced(self, messages: Sequence[ClaimedMessage]) -> list[tuple[ClaimedMessage, Stored]]:
         decide = self._decide
@@ -129,11 +145,12 @@ class Tracing:
 
     def _claim(self, destination: str, batch: Sequence[Held], count: int, period: Period) -> Place:
         pieces = [self._spans.batch("claim", destination), of_batch(batch, count)]
+        reclaimed = []
         for one in batch:
             if reclaims := one.message.reclaims:
                 one.add("lease reclaimed", period.end, {"outbox.reclaims": reclaims})
-                if len(pieces) < MAX_HAPPENINGS:
-                    pieces.append(one.tell("lease reclaimed", period.end, outbox_reclaims=reclaims))
+                reclaimed.append(one.tell("lease reclaimed", period.end, outbox_reclaims=reclaims))
+        pieces += wire.events(reclaimed, MAX_HAPPENINGS)
         parent = None if self._batch else one_trace(batch)
         return self._spans.finish([*pieces, *links_of(batch, parent)], period, parent)
 
@@ -154,10 +171,9 @@ class Tracing:
     def _settled(self, batch: Sequence[Settled], error: str, period: Period, offset: int) -> None:
         held = self._held
         groups: dict[tuple[str, str], list[Held]] = {}
-        for settled in [each for each in batch if each[0][0] in held]:
-            one = self._take(settled.message)
-            if one is None:
-                continue
+        for settled in [each for each in batch if _LEASE(each) in held]:
+            one = held[settled.message.lease]
+            self._drop(one)
             if type(settled.outcome) is not Unstarted:
                 self._published(one, settled, offset)
             group = (settled.message.destination, SETTLING[type(settled.transition)])
@@ -174,8 +190,8 @@ class Tracing:
                 of_batch(some, counts[destination, operation]),
             ]
             if error == "lease_lost":
-                lost = some[:MAX_HAPPENINGS]
-                pieces += [one.tell("lease lost", period.end) for one in lost]
+                lost = [one.tell("lease lost", period.end) for one in some]
+                pieces += wire.events(lost, MAX_HAPPENINGS)
             parent = one_claim(some) if self._batch else one_trace(some)
             self._spans.finish([*pieces, *links_of(some, parent)], period, parent)
 
@@ -209,10 +225,10 @@ class Tracing:
             wire.number("outbox.lease.token", message.lease_version),
             wire.age(message.age),
             one.other,
-            *one.happened,
+            *wire.events(one.happened, MAX_HAPPENINGS, one.untold),
         ]
         if description:
-            pieces.append(wire.description(clean(description)))
+            pieces.append(wire.error(clean(description)))
         if conversation := conversation_of(message):
             pieces.append(wire.attributes_of({"messaging.message.conversation_id": conversation}))
         self._spans.finish(pieces, period, one.parent)
@@ -220,8 +236,7 @@ class Tracing:
     def _tell(self, messages: Iterable[ClaimedMessage], name: str) -> None:
         now = time.time_ns()
         for message in messages:
-            one = self._held.get(message.id)
-            if one is not None and one.message.lease == message.lease:
+            if (one := self._held.get(message.lease)) is not None:
                 one.add(name, now)
 
     def _lost(self, event: events.LeaseLost) -> None:
@@ -229,28 +244,39 @@ class Tracing:
         now = time.time_ns()
         offset = now - time.monotonic_ns()
         for message, started in zip_longest(event.messages, event.started):
-            one = self._take(message)
-            if one is not None and started is not None:
+            one = self._held.get(message.lease)
+            if one is None:
+                continue
+            self._drop(one)
+            if started is not None:
                 one.add("lease lost", now)
                 period = Period(int(started * NANOS) + offset, now)
                 self._publish(one, period, "cancelled", "lease_lost")
 
-    def _failed(self, event: events.PublisherFailed) -> None:
-        one = self._held.get(event.message.id)
-        if one is not None and one.message.lease == event.message.lease:
-            one.failure = (type(event.error).__name__, time.time_ns())
+    def _failing(self, event: events.PublisherFailed) -> None:
+        """What becomes of it is told by a finalize, or else by nobody."""
+        one = self._held.get(event.message.lease)
+        if one is not None:
+            one.failure = (type(event.error).__name__, time.time_ns(), self._clock())
+            self._failed[event.message.lease] = one
 
-    def _ended(self) -> None:
-        """Nothing more is written: what a bug ended stays as it is, until its lease expires."""
-        failed = [one for one in self._held.values() if one.failure is not None]
-        for one in failed:
-            del self._held[one.message.id]
-            kind, at = one.failure or ("", one.since)
+    def _lose_patience(self, seconds: float) -> None:
+        """Nothing more is written about what failed so long ago: its lease expires."""
+        for one in list(self._failed.values()):
+            if one.failure is not None and one.failure[2] <= self._clock() - seconds:
+                self._give_up(one)
+
+    def _forget(self) -> None:
+        """What is more than a worker holds was left to its lease, by a bug of a publisher."""
+        while len(self._held) > self._limit:
+            self._give_up(next(iter(self._held.values())))
+
+    def _give_up(self, one: Held) -> None:
+        self._drop(one)
+        if one.failure is not None:
+            kind, at, _ = one.failure
             self._publish(one, Period(one.since, at), "unclassified", kind)
 
-    def _take(self, message: ClaimedMessage) -> Held | None:
-        """No longer held; None where it is not, or by another lease than this one."""
-        one = self._held.get(message.id)
-        if one is None or one.message.lease_version != message.lease_version:
-            return None
-        return self._held.pop(message.id)
+    def _drop(self, one: Held) -> None:
+        self._held.pop(one.message.lease, None)
+        self._failed.pop(one.message.lease, None)

@@ -56,7 +56,12 @@ class Pipeline:
 
 
 def open_pipeline(
-    environ: Mapping[str, str], *, destinations: Mapping[str, str], owner: str, parent: Parent
+    environ: Mapping[str, str],
+    *,
+    destinations: Mapping[str, str],
+    owner: str,
+    slots: int,
+    parent: Parent,
 ) -> Pipeline:
     """As the environment says. Raises ValueError where nothing can be sent like that."""
     exporter = Exporter(collector(environ), frame(resource(environ, owner)), limits(environ))
@@ -65,7 +70,8 @@ def open_pipeline(
         destinations={name: of_destination(name, url) for name, url in destinations.items()},
         owner=owner,
     )
-    return Pipeline(Tracing(spans, parent=parent, decide=sampling(environ)), exporter)
+    tracing = Tracing(spans, slots=slots, parent=parent, decide=sampling(environ))
+    return Pipeline(tracing, exporter)
 
 
 def resource(environ: Mapping[str, str], owner: str) -> Resource:

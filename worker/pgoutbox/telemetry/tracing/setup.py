@@ -55,12 +55,15 @@ def open_tracing(
     *,
     destinations: Mapping[str, str],
     owner: str,
+    slots: int,
     parent: Literal["creation", "batch"] = "creation",
 ) -> Traces:
     """What makes the spans and sends them, if any are wanted.
 
-    ``destinations``: their URLs by name. A warning says what is in the way of what is wanted.
-    Nothing that is wrong here keeps messages from being delivered.
+    ``destinations``: their URLs by name. ``slots``: how many messages are held at once.
+
+    A warning says what is in the way of what is wanted. Nothing that is wrong here keeps messages
+    from being delivered.
     """
     if not wanted(environ):
         return NoTraces()
@@ -79,7 +82,9 @@ def open_tracing(
         )
         return NoTraces()
     try:
-        return open_pipeline(environ, destinations=destinations, owner=owner, parent=parent)
+        return open_pipeline(
+            environ, destinations=destinations, owner=owner, slots=slots, parent=parent
+        )
     except ValueError as error:
         log.warning("tracing is off", reason=str(error))
         return NoTraces()

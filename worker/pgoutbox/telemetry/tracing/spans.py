@@ -13,6 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from pgoutbox.telemetry.tracing import wire
 from pgoutbox.telemetry.tracing.attributes import OUTBOX, Attributes
+from pgoutbox.telemetry.tracing.context import SAMPLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 
 MAX_TEMPLATES = 1000
 
-SAMPLED, HAS_IS_REMOTE, IS_REMOTE = 0x01, 0x100, 0x200
+HAS_IS_REMOTE, IS_REMOTE = 0x100, 0x200
 LOCAL = SAMPLED | HAS_IS_REMOTE
-REMOTE = LOCAL | IS_REMOTE
+REMOTE = HAS_IS_REMOTE | IS_REMOTE
+"""Beside the flags that were stored."""
 
 
 class Place(NamedTuple):
@@ -94,7 +96,7 @@ class Spans:
             above, flags = b"", LOCAL
         else:
             made = Place(parent.trace_id, span_id, parent.tracestate)
-            above, flags = parent.span_id, parent.flags
+            above, flags = parent.span_id, parent.flags | SAMPLED
         self._add(
             b"".join(
                 (

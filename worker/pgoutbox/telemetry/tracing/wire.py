@@ -13,7 +13,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pgoutbox.telemetry.tracing.attributes import Value
 
@@ -109,15 +109,32 @@ def tracestate(value: str) -> bytes:
     return encoded(Span(trace_state=value)) if value else b""
 
 
-def description(words: str) -> bytes:
-    """Words for the status that it has."""
-    return encoded(Span(status=Status(message=words)))
+def error(words: str) -> bytes:
+    """The status of a span that failed, with words for it."""
+    # With its code, though the span has that already: not every decoder joins the two.
+    return encoded(Span(status=Status(code=Status.StatusCode.STATUS_CODE_ERROR, message=words)))
 
 
 def event(name: str, at: int, attributes: Mapping[str, Value]) -> bytes:
     """Something that happened meanwhile."""
     happened = Span.Event(name=name, time_unix_nano=at, attributes=key_values(attributes))
     return encoded(Span(events=[happened]))
+
+
+def links(encoded_links: Sequence[bytes], limit: int) -> list[bytes]:
+    """No more than ``limit`` of them, and how many are left out."""
+    more = len(encoded_links) - limit
+    if more <= 0:
+        return list(encoded_links)
+    return [*encoded_links[:limit], encoded(Span(dropped_links_count=more))]
+
+
+def events(encoded_events: Sequence[bytes], limit: int, more: int = 0) -> list[bytes]:
+    """No more than ``limit`` of them, and how many are left out; ``more`` are not even here."""
+    more += max(len(encoded_events) - limit, 0)
+    if not more:
+        return list(encoded_events)
+    return [*encoded_events[:limit], encoded(Span(dropped_events_count=more))]
 
 
 def _link(flags: int, about: Iterable[KeyValue] = (), trace_state: str = "") -> bytes:
