@@ -69,7 +69,8 @@ def _growth_by_workers(pace: Pace) -> Alert:
         meaning="The same, as workers tell, in case no exporter runs.",
         summary="Messages for {{ $labels.destination }} died",
         description=(
-            "Workers buried about {{ $value | humanize }} messages for {{ $labels.destination }}"
+            'Workers buried about {{ $value | printf "%.0f" }} messages for'
+            " {{ $labels.destination }}"
             + PLACE
             + " in the last 15 minutes. Each waits until a person requeues it; with an ordering"
             " key it may hold up those behind it."

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from monitoring.alerts.risen import risen
 from monitoring.limits import HOUR, MINUTE, Pace
+from monitoring.rise import rise
 from monitoring.rule import PLACE, Alert
 
 
@@ -133,13 +133,15 @@ def _leases_reclaimed(pace: Pace) -> Alert:
         severity="warn",
         hold=30 * MINUTE,
         labels=(("source", "worker"),),
-        expr=risen("outbox_leases_reclaimed_total", by="namespace", pace=pace),
+        expr=f"({rise("outbox_leases_reclaimed_total", by="namespace", pace=pace)}) > 0",
         meaning="Leases keep expiring, for half an hour, although they are taken over.",
         summary="Leases keep expiring",
         description=(
-            "Workers" + PLACE + " took over {{ $value | humanize }} messages with expired leases in"
-            " the last 15 minutes, and so it has been for half an hour. Workers keep dying, or the"
-            " lease is too short for what they publish."
+            "Workers"
+            + PLACE
+            + ' took over about {{ $value | printf "%.0f" }} messages with expired'
+            " leases in the last 15 minutes, and so it has been for half an hour. Workers keep"
+            " dying, or the lease is too short for what they publish."
         ),
     )
 
@@ -169,11 +171,13 @@ def _publisher_failures(pace: Pace) -> Alert:
     return Alert(
         name="OutboxPublisherFailures",
         severity="warn",
-        expr=risen("outbox_publisher_failures_total", by="namespace, destination", pace=pace),
+        expr=f"({rise("outbox_publisher_failures_total", by="namespace, destination", pace=pace)}) > 0",
         meaning="A publisher raised what it must not raise: a bug, which stops a worker.",
         summary="The publisher of {{ $labels.destination }} has a bug",
         description=(
-            "The publisher of {{ $labels.destination }}" + PLACE + " raised {{ $value | humanize }}"
+            "The publisher of {{ $labels.destination }}"
+            + PLACE
+            + ' raised about {{ $value | printf "%.0f" }}'
             " exceptions in the last 15 minutes that it did not classify. Unless configured"
             " otherwise, the worker stops serving that destination."
         ),
@@ -184,11 +188,11 @@ def _finalize_refused(pace: Pace) -> Alert:
     return Alert(
         name="OutboxFinalizeRefused",
         severity="warn",
-        expr=risen("outbox_finalize_refused_total", by="namespace, destination", pace=pace),
+        expr=f"({rise("outbox_finalize_refused_total", by="namespace, destination", pace=pace)}) > 0",
         meaning="The database refuses to record results: those messages are published again.",
         summary="Results for {{ $labels.destination }} are not recorded",
         description=(
-            "The database refused to record {{ $value | humanize }} results for"
+            'The database refused to record about {{ $value | printf "%.0f" }} results for'
             " {{ $labels.destination }}" + PLACE + " in the last 15 minutes. Those messages are"
             " published again and again, until their attempts are used up."
         ),
