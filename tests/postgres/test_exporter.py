@@ -203,9 +203,13 @@ async def test_a_password_that_changes_is_taken_up_at_the_next_look(dsn: str) ->
     assert [(await seen(source))[UP] for _ in range(2)] == [0, 1]
 
 
-async def test_a_database_without_the_outbox_is_not_up(empty_dsn: str) -> None:
-    told = await seen(source_of(lambda: empty_dsn))
+async def test_a_database_without_the_outbox_is_not_up_and_the_log_says_what_to_run(
+    empty_dsn: str,
+) -> None:
+    with capture_logs() as lines:
+        told = await seen(source_of(lambda: empty_dsn))
     assert {name for name, *_ in told} == OWN
+    assert "run `pgoutbox migrate`" in lines[0]["error"]
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,9 @@ async def test_a_port_in_use_is_named_with_the_setting_to_change(
         "Address already in use; set PGOUTBOX_HTTP__PORT to another port (0 takes any free one)"
     )
     await second.stop()
+    third = Probes(port=probes.port, registry=registry, host="127.0.0.1", setting="--port")
+    with pytest.raises(ProbesUnavailable, match="set --port to another port"):
+        await third.start()
 
 
 async def test_an_address_of_another_machine_is_refused(registry: CollectorRegistry) -> None:

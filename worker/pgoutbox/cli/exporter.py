@@ -50,16 +50,18 @@ def command(dsn: str | None, schema: str | None, port: int | None, interval: flo
 
     settings = settings_for_watching(dsn, schema)
     configure(settings.log.format)
-    chosen = settings.http.port if port is None else port
-    code = run_process(lambda: serve(settings, port=chosen, interval=interval))
+    code = run_process(lambda: serve(settings, port=port, interval=interval))
     # Not sys.exit: a look under way has nothing to lose, and is not waited for.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-async def serve(settings: Settings, *, port: int, interval: float) -> int:
-    """Serve until a signal. Raises ProbesUnavailable, and whatever bug ends the looking."""
+async def serve(settings: Settings, *, port: int | None, interval: float) -> int:
+    """Serve until a signal; ``port`` None is that of the settings.
+
+    Raises ProbesUnavailable, and whatever bug ends the looking.
+    """
     import structlog  # noqa: PLC0415
 
     from pgoutbox.telemetry.exporter import Exporter  # noqa: PLC0415
@@ -68,7 +70,12 @@ async def serve(settings: Settings, *, port: int, interval: float) -> int:
     sources = _sources(settings, interval)
     told = _signals()
     registry = Exporter(sources).registry
-    probes = Probes(port=port, registry=registry, readiness=Readiness(ready=True))
+    probes = Probes(
+        port=settings.http.port if port is None else port,
+        registry=registry,
+        readiness=Readiness(ready=True),
+        setting="PGOUTBOX_HTTP__PORT" if port is None else "--port",
+    )
     await probes.start()
     named = {"databases": sorted(settings.databases)} if settings.databases else {}
     structlog.get_logger().info("exporter started", port=probes.port, interval=interval, **named)

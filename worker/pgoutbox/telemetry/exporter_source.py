@@ -27,6 +27,7 @@ DEFAULT_INTERVAL = 10.0
 STATEMENT_SECONDS = 2.0
 LOOK_SECONDS = 8.0
 """How long one look may take in all: a try at each of two hosts, and four statements."""
+NO_OUTBOX = (psycopg.errors.UndefinedFunction, psycopg.errors.InvalidSchemaName)
 
 
 class Look(NamedTuple):
@@ -126,6 +127,12 @@ class Source:
         self.error = error
         if self._failed_at is None:
             self._failed_at = self._clock()
+        if isinstance(error, NO_OUTBOX):
+            # What PostgreSQL says and advises then is about casts.
+            error = PgOutboxError(
+                f'there is no outbox in schema "{self._options.schema}" of this database:'
+                " run `pgoutbox migrate`"
+            )
         failed = DatabaseFailed.because("look", error)
         said = clean(failed.error or type(error).__name__)
         if said != self._said:

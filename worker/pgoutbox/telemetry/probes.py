@@ -54,12 +54,17 @@ class Probes:
         registry: CollectorRegistry,
         readiness: Readiness | None = None,
         host: str | None = None,
+        setting: str = "PGOUTBOX_HTTP__PORT",
     ) -> None:
-        """``port`` 0 takes any free one; ``host`` None listens on every interface, v4 and v6."""
+        """``port`` 0 takes any free one; ``host`` None listens on every interface, v4 and v6.
+
+        ``setting``: where a person chose the port.
+        """
         self.readiness = readiness or Readiness()
         self._registry = registry
         self._host = host
         self._asked_port = port
+        self._setting = setting
         self._socket: socket.socket | None = None
         self._runner: web.AppRunner | None = None
 
@@ -107,7 +112,7 @@ class Probes:
             where = f"{self._host or 'every interface'}, port {self._asked_port}"
             raise ProbesUnavailable(
                 f"cannot serve probes and metrics on {where}: {reason}; "
-                "set PGOUTBOX_HTTP__PORT to another port (0 takes any free one)"
+                f"set {self._setting} to another port (0 takes any free one)"
             ) from error
 
     async def _livez(self, _request: web.Request) -> web.Response:
