@@ -65,6 +65,16 @@ def test_the_trace_context_and_the_users_headers_travel_unchanged() -> None:
     assert sent(headers) == headers
 
 
+@pytest.mark.parametrize(
+    "name", ["Webhook_Id", "outbox_attempt", "ce_id", "content_length", "Content_Type"]
+)
+def test_a_header_that_receivers_would_take_for_ours_is_left_out(name: str) -> None:
+    message = make_message(headers_json=json.dumps({name: "forged", "tenant_id": "7"}))
+    headers, _ = request_headers(message)
+    assert "forged" not in dict(headers).values()
+    assert dict(headers)["tenant_id"] == "7"
+
+
 @pytest.mark.parametrize("name", sorted(FRAMING))
 def test_nobody_frames_the_request_from_inside_a_message(name: str) -> None:
     assert sent({name: "1", name.upper(): "2", name.title(): "3"}) == {}

@@ -62,10 +62,15 @@ def request_headers(
 
 @lru_cache(maxsize=1024)
 def _is_free(name: str, reserved: frozenset[str]) -> bool:
-    """Whether a user may set this header."""
-    lower = name.lower()
+    """Whether a user may set this header.
+
+    Receivers that pass headers on as variables (CGI, WSGI, PHP) take an underscore for a hyphen.
+    """
+    read = name.lower().replace("_", "-")
+    if "_" in name and read.startswith(CLOUDEVENTS_PREFIX):
+        return False
     return not (
-        lower in FRAMING or lower in OURS or lower in reserved or lower.startswith(OUR_PREFIXES)
+        read in FRAMING or read in OURS or read in reserved or read.startswith(OUR_PREFIXES)
     )
 
 
