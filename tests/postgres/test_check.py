@@ -69,6 +69,23 @@ def test_people_get_lines(dsn: str) -> None:
     assert "warning: PGOUTBOX_DATABASE__INSECURE" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "fact", "warned"),
+    [
+        ("", "off", []),
+        ("http://me:secret@collector.example:4318", "http://collector.example:4318", []),
+        ("collector.example:4318", "off", ["tracing"]),
+    ],
+)
+def test_where_spans_go_is_told_and_what_keeps_them_from_it_is_a_warning(
+    dsn: str, endpoint: str, fact: str, warned: list[str]
+) -> None:
+    code, said = check(dsn, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint)
+    assert code == 0
+    assert said["facts"]["tracing"] == fact
+    assert [one["field"] for one in said["warnings"] if one["field"] == "tracing"] == warned
+
+
 def test_a_database_without_the_schema_says_what_to_run(empty_dsn: str) -> None:
     assert "pgoutbox migrate" in rules(empty_dsn)
 

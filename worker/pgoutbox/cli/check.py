@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pgoutbox.database.checks import Verdict
     from pgoutbox.problem import Problem
     from pgoutbox.settings import Settings
+    from pgoutbox.telemetry.tracing.setup import Outlook
 
 
 @click.command("check")
@@ -30,6 +31,7 @@ def command(to: str | None, *, as_json: bool) -> int:
     """
     from pgoutbox.cli.opening import refused, with_refused  # noqa: PLC0415 - slow
     from pgoutbox.settings import SettingsError, load_settings, warnings  # noqa: PLC0415 - slow
+    from pgoutbox.telemetry.tracing.setup import outlook  # noqa: PLC0415 - slow
 
     try:
         settings = load_settings(os.environ, to=to)
@@ -43,10 +45,28 @@ def command(to: str | None, *, as_json: bool) -> int:
     seen = horizon.Seen(None, "the database does not answer")
     if verdict.facts is not None:
         seen = horizon.ask(settings)
-    facts = _facts(settings, verdict) | {"horizon": horizon.fact(seen)}
-    told = (*warnings(settings), *verdict.warnings, *horizon.warnings(seen.horizon))
+    traces = outlook(os.environ)
+    facts = _facts(settings, verdict) | {
+        "horizon": horizon.fact(seen),
+        "tracing": traces.where or "off",
+    }
+    told = (
+        *warnings(settings),
+        *verdict.warnings,
+        *horizon.warnings(seen.horizon),
+        *_about(traces),
+    )
     _report(verdict.problems, told, facts, as_json=as_json)
     return FAILURE if verdict.problems else OK
+
+
+def _about(traces: Outlook) -> list[Problem]:
+    """Somebody asks for spans and would get none; a worker says so once and delivers."""
+    from pgoutbox.problem import Problem  # noqa: PLC0415 - slow
+
+    if not traces.reason:
+        return []
+    return [Problem(field="tracing", rule=f"is off: {traces.reason}", advice=traces.remedy)]
 
 
 def _ask(settings: Settings) -> Verdict:

@@ -72,12 +72,16 @@ def collector(environ: Mapping[str, str]) -> Collector:
 
     Raises `Misconfigured`, without the value, which may hold a password.
     """
-    url = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "").strip()
+    name = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+    url = environ.get(name, "").strip()
     if not url:
-        base = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip() or DEFAULT_ENDPOINT
+        name = "OTEL_EXPORTER_OTLP_ENDPOINT"
+        base = environ.get(name, "").strip() or DEFAULT_ENDPOINT
         url = base.rstrip("/") + TRACES_PATH
     if not url.startswith(("http://", "https://")) or not urlsplit(url).hostname:
-        raise Misconfigured("OTEL_EXPORTER_OTLP_ENDPOINT is not an http:// or https:// URL")
+        raise Misconfigured(
+            f"{name} is not an http:// or https:// URL; one looks like {DEFAULT_ENDPOINT}"
+        )
     return Collector(url, _headers(environ), _compression(environ), _tls(environ, url))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import structlog
 
@@ -65,29 +65,54 @@ def open_tracing(
     A warning says what is in the way of what is wanted. Nothing that is wrong here keeps messages
     from being delivered.
     """
-    if not wanted(environ):
+    seen = outlook(environ)
+    if not seen.where:
+        _warn(seen)
         return NoTraces()
-    log = structlog.get_logger()
-    if problem := _problem(environ):
-        log.warning("tracing is off", reason=problem)
-        return NoTraces()
-    try:
-        from pgoutbox.telemetry.tracing.pipeline import open_pipeline  # noqa: PLC0415 - optional
-    except ImportError as error:
-        missing = (error.name or "a module").partition(".")[0]
-        log.warning(
-            "tracing is off",
-            reason=f"the environment asks for it, and the package {missing} is not installed",
-            remedy=REMEDY,
-        )
-        return NoTraces()
+    from pgoutbox.telemetry.tracing.pipeline import open_pipeline  # noqa: PLC0415 - optional
+
     try:
         return open_pipeline(
             environ, destinations=destinations, owner=owner, slots=slots, parent=parent
         )
     except ValueError as error:
-        log.warning("tracing is off", reason=str(error))
+        _warn(Outlook(reason=str(error)))
         return NoTraces()
+
+
+class Outlook(NamedTuple):
+    """Where spans would go; else why not. Nothing of it where none are wanted."""
+
+    where: str = ""
+    reason: str = ""
+    remedy: str = ""
+
+
+def outlook(environ: Mapping[str, str]) -> Outlook:
+    """What the environment asks for, and whether it can be done. Asks no collector."""
+    if not wanted(environ):
+        return Outlook()
+    if problem := _problem(environ):
+        return Outlook(reason=problem)
+    try:
+        import pgoutbox.telemetry.tracing.pipeline  # noqa: F401, PLC0415 - optional
+        from pgoutbox.telemetry.tracing.collector import collector  # noqa: PLC0415
+        from pgoutbox.telemetry.tracing.export import limits  # noqa: PLC0415
+    except ImportError as error:
+        missing = (error.name or "a module").partition(".")[0]
+        reason = f"the environment asks for it, and the package {missing} is not installed"
+        return Outlook(reason=reason, remedy=REMEDY)
+    try:
+        limits(environ)
+        return Outlook(where=collector(environ).where)
+    except ValueError as error:
+        return Outlook(reason=str(error))
+
+
+def _warn(seen: Outlook) -> None:
+    if seen.reason:
+        remedy = {"remedy": seen.remedy} if seen.remedy else {}
+        structlog.get_logger().warning("tracing is off", reason=seen.reason, **remedy)
 
 
 def wanted(environ: Mapping[str, str]) -> bool:
