@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from monitoring.limits import DAY, HOUR, MINUTE
+from monitoring.rise import rise
 from monitoring.rule import Record
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ DELIVERIES = "namespace_destination:outbox_deliveries:rate5m"
 LATE_DELIVERIES = "namespace_destination:outbox_late_deliveries:rate5m"
 LATE_SHARE = "namespace_destination:outbox_late_deliveries:ratio_rate"
 """Followed by its window."""
+DEAD = "namespace_destination:outbox_messages_dead_lettered:rise15m"
+ATTEMPTS = "namespace_destination:outbox_publish_attempts:rise15m"
 BACKLOG = "namespace_database_destination:outbox_backlog_messages:sum"
 
 LONG_WINDOWS = {"30m": 30 * MINUTE, "1h": HOUR, "6h": 6 * HOUR, "3d": 3 * DAY}
@@ -21,7 +24,7 @@ LONG_WINDOWS = {"30m": 30 * MINUTE, "1h": HOUR, "6h": 6 * HOUR, "3d": 3 * DAY}
 
 def records(limits: Limits, pace: Pace) -> tuple[Record, ...]:
     """In the order in which they build on each other."""
-    return (*_rates(limits, pace), *_shares(pace), _backlog())
+    return (*_rates(limits, pace), *_shares(pace), *_rises(pace), _backlog())
 
 
 def _rates(limits: Limits, pace: Pace) -> tuple[Record, ...]:
@@ -62,6 +65,14 @@ def _shares(pace: Pace) -> tuple[Record, ...]:
             )
             for name, seconds in LONG_WINDOWS.items()
         ),
+    )
+
+
+def _rises(pace: Pace) -> tuple[Record, ...]:
+    by = "namespace, destination"
+    return (
+        Record(name=DEAD, expr=rise("outbox_messages_dead_lettered_total", by=by, pace=pace)),
+        Record(name=ATTEMPTS, expr=rise("outbox_publish_attempts_total", by=by, pace=pace)),
     )
 
 

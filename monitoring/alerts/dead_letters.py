@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from monitoring.alerts.risen import risen
 from monitoring.limits import MINUTE, Limits, Pace
+from monitoring.recording import ATTEMPTS, DEAD
 from monitoring.rule import PLACE, Alert, percent
 
 
@@ -11,8 +11,8 @@ def alerts(limits: Limits, pace: Pace) -> tuple[Alert, ...]:
     """The table first: the counters of a worker are gone when its pod is."""
     return (
         _growth_in_the_table(pace),
-        _growth_by_workers(pace),
-        _spike(limits, pace),
+        _growth_by_workers(),
+        _spike(limits),
         _lanes_blocked(),
     )
 
@@ -60,12 +60,12 @@ def _more_dead(pace: Pace) -> str:
     """
 
 
-def _growth_by_workers(pace: Pace) -> Alert:
+def _growth_by_workers() -> Alert:
     return Alert(
         name="OutboxDeadLetterGrowth",
         severity="warn",
         labels=(("source", "worker"),),
-        expr=risen("outbox_messages_dead_lettered_total", by="namespace, destination", pace=pace),
+        expr=f"{DEAD} > 0",
         meaning="The same, as workers tell, in case no exporter runs.",
         summary="Messages for {{ $labels.destination }} died",
         description=(
@@ -78,20 +78,14 @@ def _growth_by_workers(pace: Pace) -> Alert:
     )
 
 
-def _spike(limits: Limits, pace: Pace) -> Alert:
-    window = pace(15 * MINUTE)
-    dead = f"""sum by (namespace, destination) (
-              increase(outbox_messages_dead_lettered_total[{window}])
-            )"""
+def _spike(limits: Limits) -> Alert:
     return Alert(
         name="OutboxDeadLetterSpike",
         severity="page",
         expr=f"""
-            {dead}
-            / sum by (namespace, destination) (
-              increase(outbox_publish_attempts_total[{window}])
-            ) > {limits.dead_share:g}
-            and {dead} > {limits.dead_messages}
+            {DEAD}
+            / {ATTEMPTS} > {limits.dead_share:g}
+            and {DEAD} > {limits.dead_messages}
         """,
         meaning=(
             f"More than {limits.dead_messages} messages died within 15 minutes, and more than"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitoring.limits import HOUR, MINUTE, Pace
-from monitoring.rise import rise
+from monitoring.rise import risen
 from monitoring.rule import PLACE, Alert
 
 
@@ -133,7 +133,7 @@ def _leases_reclaimed(pace: Pace) -> Alert:
         severity="warn",
         hold=30 * MINUTE,
         labels=(("source", "worker"),),
-        expr=f"({rise("outbox_leases_reclaimed_total", by="namespace", pace=pace)}) > 0",
+        expr=risen("outbox_leases_reclaimed_total", by="namespace", pace=pace),
         meaning="Leases keep expiring, for half an hour, although they are taken over.",
         summary="Leases keep expiring",
         description=(
@@ -171,7 +171,7 @@ def _publisher_failures(pace: Pace) -> Alert:
     return Alert(
         name="OutboxPublisherFailures",
         severity="warn",
-        expr=f"({rise("outbox_publisher_failures_total", by="namespace, destination", pace=pace)}) > 0",
+        expr=risen("outbox_publisher_failures_total", by="namespace, destination", pace=pace),
         meaning="A publisher raised what it must not raise: a bug, which stops a worker.",
         summary="The publisher of {{ $labels.destination }} has a bug",
         description=(
@@ -188,7 +188,7 @@ def _finalize_refused(pace: Pace) -> Alert:
     return Alert(
         name="OutboxFinalizeRefused",
         severity="warn",
-        expr=f"({rise("outbox_finalize_refused_total", by="namespace, destination", pace=pace)}) > 0",
+        expr=risen("outbox_finalize_refused_total", by="namespace, destination", pace=pace),
         meaning="The database refuses to record results: those messages are published again.",
         summary="Results for {{ $labels.destination }} are not recorded",
         description=(

@@ -261,6 +261,33 @@ def test_a_spike_outlives_the_workers_that_saw_it() -> None:
     )
 
 
+def test_a_spike_that_came_before_the_first_scrape_of_a_worker_wakes_somebody() -> None:
+    fires(
+        SPIKE,
+        {
+            # Another one buries few.
+            attempts("a"): "0+1x50",
+            buried("a"): "0x19 0+1x2 2x30",
+            worker("process_start_time_seconds", "b"): "_x20 1200x30",
+            attempts("b"): "_x20 100x30",
+            buried("b"): "_x20 30x30",
+        },
+        {"19m": [], "21m": SPIKING, "40m": []},
+    )
+
+
+def test_many_attempts_before_the_first_scrape_are_no_spike() -> None:
+    fires(
+        SPIKE,
+        {
+            worker("process_start_time_seconds"): "_x20 1200x30",
+            attempts(): "_x20 10000x30",
+            buried(): "_x20 30x30",
+        },
+        {f"{minute}m": [] for minute in range(19, 50, 2)},
+    )
+
+
 LANES = "OutboxLanesBlocked"
 BLOCKED = series("outbox_blocked_lanes", **OLD, destination="mail")
 BLOCKED_NEW = series("outbox_blocked_lanes", **NEW, destination="mail")
