@@ -3,7 +3,16 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 from prometheus_client import CollectorRegistry, Histogram
 
-from pgoutbox.telemetry.tally import DELIVERY_SECONDS, PUBLISH_SECONDS, Distribution
+from pgoutbox import events
+from pgoutbox.telemetry.metrics import Metrics
+from pgoutbox.telemetry.tally import (
+    DELIVERY_SECONDS,
+    MAX_DESTINATIONS,
+    PUBLISH_SECONDS,
+    Distribution,
+    WorkerTally,
+)
+from pgoutbox.testing import make_message
 
 
 @given(
@@ -39,3 +48,26 @@ def test_nothing_changes_by_an_empty_batch() -> None:
     ours.add([])
     assert ours.buckets() == [("1.0", 0), ("2.0", 0), ("+Inf", 0)]
     assert ours.total == 0
+
+
+def test_a_breaker_that_closes_does_not_hide_another_one_that_shares_its_label() -> None:
+    names = [f"destination {number}" for number in range(MAX_DESTINATIONS + 3)]
+    metrics = Metrics(destinations=names, slots=1)
+
+    def opened() -> float | None:
+        return metrics.registry.get_sample_value("outbox_breaker_open", {"destination": "_other"})
+
+    metrics.on_event(events.BreakerChanged(names[-1], "open", "down"))
+    metrics.on_event(events.BreakerChanged(names[-2], "open", "down"))
+    metrics.on_event(events.BreakerChanged(names[-1], "closed", ""))
+    assert opened() == 1
+    metrics.on_event(events.BreakerChanged(names[-2], "closed", ""))
+    assert opened() == 0
+
+
+def test_claims_of_which_nobody_tells_the_end_are_not_kept_for_ever() -> None:
+    tally = WorkerTally(["orders"], slots=10)
+    for number in range(100):
+        batch = [make_message(id=5 * number + each) for each in range(5)]
+        tally.claimed(events.Claimed(batch, 0, 0.01), now=1.0)
+    assert len(tally._claimed_at) == 20

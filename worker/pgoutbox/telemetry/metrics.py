@@ -54,7 +54,7 @@ class Metrics(Collector):
         self.registry = registry or CollectorRegistry()
         self._slots = slots
         self._clock = clock
-        self._tally = WorkerTally(destinations)
+        self._tally = WorkerTally(destinations, slots=slots)
         self._claim_seconds = Distribution(STATEMENT_SECONDS)
         self._finalize_seconds = Distribution(STATEMENT_SECONDS)
         self._drain_seconds = Distribution(DRAIN_SECONDS)
@@ -95,7 +95,7 @@ class Metrics(Collector):
                 for destination, count in event.destination_counts.items():
                     tally.of(destination).dead[EXPIRED] += count
             case events.BreakerChanged():
-                tally.of(event.destination).open = event.state == "open"
+                tally.breaker(event.destination, is_open=event.state == "open")
             case events.DrainStarted():
                 tally.draining = True
             case events.DrainEnded():
@@ -164,7 +164,7 @@ class Metrics(Collector):
         yield names.WORKER_SLOTS.gauge({(): self._slots})
         yield names.WORKER_BUSY_SLOTS.gauge({(): self._busy()})
         yield names.WORKER_DRAINING.gauge({(): self._tally.draining})
-        yield names.BREAKER_OPEN.gauge({(name,): tally.open for name, tally in each})
+        yield names.BREAKER_OPEN.gauge({(name,): bool(tally.open) for name, tally in each})
         stats = self._pool_stats()
         idle = stats.get("pool_available", 0)
         used = stats.get("pool_size", 0) - idle

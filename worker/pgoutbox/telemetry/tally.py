@@ -128,7 +128,8 @@ class DestinationTally:
         self.published = 0
         self.crashes = 0
         self.refused = 0
-        self.open = False
+        self.open: set[str] = set()
+        """Breakers that are open; destinations may share a label."""
         self.attempts: dict[type[Outcome], int] = dict.fromkeys([*OUTCOMES, Unstarted], 0)
         self.dead = dict.fromkeys(DEATH_REASONS, 0)
         self.seconds = Distribution(PUBLISH_SECONDS)
@@ -138,7 +139,8 @@ class DestinationTally:
 class WorkerTally:
     """What this worker did in all."""
 
-    def __init__(self, destinations: Sequence[str]) -> None:
+    def __init__(self, destinations: Sequence[str], *, slots: int) -> None:
+        """``slots``: how many messages are held at once."""
         self.destinations: dict[str, DestinationTally] = {}
         for name in destinations:
             self.of(name)
@@ -148,6 +150,7 @@ class WorkerTally:
         self.draining = False
         # By row id. A lane's later messages wait between their claim and their publish.
         self._claimed_at: dict[int, float] = {}
+        self._limit = 2 * slots
 
     def of(self, destination: str) -> DestinationTally:
         """The tally of one destination; from the fifty-first on, one for all the others."""
@@ -160,6 +163,9 @@ class WorkerTally:
     def claimed(self, event: Claimed, *, now: float) -> None:
         """One claim, answered at ``now``."""
         self._claimed_at.update(dict.fromkeys([each.id for each in event.messages], now))
+        # Of a batch that hangs, no event tells the end.
+        while len(self._claimed_at) > self._limit:
+            del self._claimed_at[next(iter(self._claimed_at))]
         self.leases_reclaimed += event.reclaimed
         for name, count in Counter([each.destination for each in event.messages]).items():
             self.of(name).claimed += count
@@ -180,6 +186,14 @@ class WorkerTally:
             for name, batch in _by_destination(unrecorded):
                 _add_publishes(self.of(name), batch, _sampled(batch))
                 self._forget(each.message for each in batch)
+
+    def breaker(self, destination: str, *, is_open: bool) -> None:
+        """It opened, or closed again."""
+        opened = self.of(destination).open
+        if is_open:
+            opened.add(destination)
+        else:
+            opened.discard(destination)
 
     def cancelled(self, messages: Sequence[ClaimedMessage]) -> None:
         """Publishes that were given up because their lease is not ours any more."""
