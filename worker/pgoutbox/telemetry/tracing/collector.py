@@ -15,6 +15,7 @@ import aiohttp
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from pgoutbox.brokers.http.headers import retry_after
+from pgoutbox.message import HEADER_NAME
 from pgoutbox.telemetry.quiet import clean
 
 if TYPE_CHECKING:
@@ -78,11 +79,20 @@ def collector(environ: Mapping[str, str]) -> Collector:
         name = "OTEL_EXPORTER_OTLP_ENDPOINT"
         base = environ.get(name, "").strip() or DEFAULT_ENDPOINT
         url = base.rstrip("/") + TRACES_PATH
-    if not url.startswith(("http://", "https://")) or not urlsplit(url).hostname:
+    if not _is_web(url):
         raise Misconfigured(
             f"{name} is not an http:// or https:// URL; one looks like {DEFAULT_ENDPOINT}"
         )
     return Collector(url, _headers(environ), _compression(environ), _tls(environ, url))
+
+
+def _is_web(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        # A port that is none is found when it is asked for.
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def either(environ: Mapping[str, str], name: str) -> str:
@@ -95,8 +105,14 @@ def _headers(environ: Mapping[str, str]) -> dict[str, str]:
     headers = {"Content-Type": "application/x-protobuf"}
     for pair in either(environ, "HEADERS").split(","):
         name, equals, value = pair.partition("=")
-        if name.strip() and equals:
-            headers[unquote(name.strip())] = unquote(value.strip())
+        if not name.strip() or not equals:
+            continue
+        header, told = unquote(name.strip()), unquote(value.strip())
+        if not HEADER_NAME.fullmatch(header) or not told.isprintable():
+            raise Misconfigured(
+                "OTEL_EXPORTER_OTLP_HEADERS has a name or a value that no HTTP header can have"
+            )
+        headers[header] = told
     return headers
 
 

@@ -1,7 +1,8 @@
 """Spans as OTLP has them, made when they are over.
 
-Not by the SDK: a sampled span and its encoding cost 120 microseconds of CPU there and a tenth of
-that here, where the whole of a message costs 25. What many spans have in common is encoded once.
+Not by the SDK: a sampled span and its encoding cost 100 to 130 microseconds of CPU there, and all
+spans of a message 14 to 20 here, where the whole of a message costs 25. What many spans have in
+common is encoded once.
 """
 
 from __future__ import annotations
