@@ -147,14 +147,19 @@ def _leases_reclaimed(pace: Pace) -> Alert:
 
 
 def _breaker_open(pace: Pace) -> Alert:
+    lately = pace(5 * MINUTE)
     return Alert(
         name="OutboxBreakerOpen",
         severity="warn",
         hold=10 * MINUTE,
-        # A new pod starts with a closed breaker, and needs a moment to find out.
+        # A new pod starts with a closed breaker, and needs a moment to find out. So what was open
+        # lately still counts, unless it is there and has closed.
         expr=f"""
-            max by (namespace, destination) (
-              max_over_time(outbox_breaker_open[{pace(5 * MINUTE)}])
+            max by (namespace, destination) (outbox_breaker_open) == 1
+            or
+            max by (namespace, destination) (max_over_time(outbox_breaker_open[{lately}])) == 1
+            unless max by (namespace, destination) (
+              max_over_time(outbox_breaker_open[{lately}]) and outbox_breaker_open == 0
             ) == 1
         """,
         meaning="A destination fails for all messages.",

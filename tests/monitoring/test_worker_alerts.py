@@ -235,8 +235,16 @@ def test_a_destination_that_fails_for_all_is_told_after_ten_minutes() -> None:
     )
 
 
-def test_a_short_failure_is_not_told() -> None:
-    fires(BREAKER, {worker(OPEN, destination="mail"): "0x9 1x3 0x30"}, {"15m": [], "20m": []})
+@pytest.mark.parametrize("minutes", [3, 6, 9])
+def test_a_failure_of_less_than_ten_minutes_is_not_told(minutes: int) -> None:
+    fires(
+        BREAKER,
+        {
+            worker(OPEN, "a", destination="mail"): f"0x9 1x{minutes - 1} 0x30",
+            worker(OPEN, "b", destination="mail"): "0x50",
+        },
+        {f"{minute}m": [] for minute in range(9, 40)},
+    )
 
 
 def test_new_pods_do_not_hide_a_failing_destination() -> None:
