@@ -79,6 +79,32 @@ def test_an_unknown_key_in_the_file_is_told_with_the_nearest(tmp_path: Path) -> 
     assert "Did you mean PGOUTBOX_DATABASES__SHOP__SCHEMA?" in problem
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ('[database.shop]\ndsn = "host=/run/postgresql"', "[databases.shop]"),
+        ('[database.schem]\ndsn = "host=/run/postgresql"', "[databases.schem]"),
+        ('[datbases.shop]\ndsn = "host=/run/postgresql"', "[databases.shop]"),
+        ('[destination.mail]\nurl = "noop://"', "[destinations.mail]"),
+        ('[destination]\nurl = "noop://"', "[destinations.default]"),
+        ('[databse]\nschema = "events"', "[database]"),
+        ('[database]\nshema = "events"', "PGOUTBOX_DATABASE__SCHEMA"),
+    ],
+)
+def test_a_table_that_is_no_setting_is_told_with_the_nearest_table(
+    text: str, meant: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "pgoutbox.toml"
+    file.write_text(text)
+    [problem] = refused({"PGOUTBOX_CONFIG": str(file)})
+    assert f"Did you mean {meant}?" in problem
+
+
+def test_a_variable_that_lacks_the_s_is_told_with_its_own_name() -> None:
+    [problem] = refused({"PGOUTBOX_DATABASE__SHOP__DSN_FILE": "/nowhere"})
+    assert "Did you mean PGOUTBOX_DATABASES__SHOP__DSN_FILE?" in problem
+
+
 def test_a_worker_does_not_mind_them() -> None:
     settings = load_settings(LOCAL | SHOP, to="noop://", need_destination=True)
     assert settings.read_dsn() == LOCAL["PGOUTBOX_DSN"]

@@ -13,7 +13,7 @@ from pgoutbox.settings.names import (
     WORKER_PATHS,
     variable,
 )
-from pgoutbox.settings.sources import suggestion
+from pgoutbox.settings.sources import nearest_table, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,7 +92,7 @@ def _rule_and_advice(error: ErrorDetails, path: tuple[str, ...]) -> tuple[str, s
     if kind in WORDS:
         return WORDS[kind]
     if kind == "extra_forbidden":
-        return "is no setting", _nearest(path)
+        return "is no setting", _nearest(path, error["input"])
     if kind in GROUP_EXPECTED:
         return (
             "is a group of settings, not a value",
@@ -117,7 +117,9 @@ def _missing(path: tuple[str, ...]) -> tuple[str, str]:
     )
 
 
-def _nearest(path: tuple[str, ...]) -> str:
+def _nearest(path: tuple[str, ...], value: object) -> str:
+    if isinstance(value, dict) and (meant := nearest_table(path, value)):
+        return f"Did you mean [{meant}]?"
     known = list(WORKER_PATHS)
     known += [f"{variable(path[:2])}__{tail}" for tail in NAMED_PATHS.get(path[0], ())]
     return suggestion(variable(path), known)

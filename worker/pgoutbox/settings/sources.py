@@ -151,6 +151,22 @@ def suggestion(name: str, known: list[str]) -> str:
     )
 
 
+def nearest_table(path: tuple[str, ...], table: Tree) -> str:
+    """What a table of the file was meant for, as ``databases.shop`` for ``database.shop``, or ''.
+
+    None of our sections but the named ones holds tables.
+    """
+    section, *named = path
+    if section in NAMED_PATHS:
+        return ""
+    named += [key for key, value in table.items() if isinstance(value, dict)]
+    plain = set() if named else {at[0] for at in WORKER_PATHS.values() if len(at) > 1}
+    nearest = difflib.get_close_matches(section, [*NAMED_PATHS, *plain], n=1, cutoff=0.75)
+    if not nearest or nearest[0] in plain:
+        return "".join(nearest)
+    return f"{nearest[0]}.{[*named, 'default'][0]}"
+
+
 def _somebody_elses(name: str, value: str) -> bool:
     if name.startswith(OTHER_USES) or SERVICE_LINK.fullmatch(name):
         return True
@@ -174,8 +190,9 @@ def _unknown_variable(name: str) -> Problem:
     for section, paths in NAMED_PATHS.items():
         before = f"{variable((section,))}__"
         meant = "DEFAULT"
-        if name.upper().startswith(before):
-            meant = name.upper().removeprefix(before).partition("__")[0]
+        for start in (before, f"{before.removesuffix('S__')}__"):
+            if name.upper().startswith(start):
+                meant = name.upper().removeprefix(start).partition("__")[0]
         known += [f"{before}{meant}__{tail}" for tail in paths]
     # Without its value: a mistyped name may hold a secret.
     return Problem(field=name, rule="is no setting", advice=suggestion(name.upper(), known))
