@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from pgoutbox.database.migrate import apply
 from pgoutbox.telemetry.catalogue import BY_NAME, EXPORTER, METRICS, WORKER
 from tests.support.exporters import ExporterProcess, samples
 from tests.support.horizons import held_snapshot
@@ -150,7 +151,9 @@ def test_what_the_exporter_exports_is_the_catalogues(dsn: str, conn: psycopg.Con
     insert(conn, destination="bank")
     insert(conn, destination="bank", status="dead", pending_since=None)
     conn.execute("VACUUM outbox")
+    apply(conn, schema="events")
     several = {"DATABASES__SHOP__DSN": dsn, "DATABASES__STOCK__DSN": dsn}
+    several |= {"DATABASES__STOCK__SCHEMA": "events"}
     with (
         held_snapshot(dsn),
         ExporterProcess(dsn).started() as one,

@@ -67,6 +67,54 @@ def test_everything_that_is_wrong_with_databases_is_told_at_once_and_without_sec
     assert SENSITIVE not in told
 
 
+def databases(**dsns: str) -> dict[str, str]:
+    return {f"PGOUTBOX_DATABASES__{name.upper()}__DSN": dsn for name, dsn in dsns.items()}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "host=/run/postgresql dbname=shop",
+        "host=/run/postgresql dbname=shop port=5432 user=other application_name=x",
+        "host=/run/postgresql user=shop",
+        "postgresql:///shop?host=/run/postgresql",
+    ],
+)
+def test_an_outbox_under_two_names_is_refused_with_both(other: str) -> None:
+    [problem] = refused(SHOP | STOCK | databases(other=other))
+    assert "leads to the same outbox as" in problem
+    assert "PGOUTBOX_DATABASES__SHOP__DSN" in problem
+    assert "PGOUTBOX_DATABASES__OTHER__DSN" in problem
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "host=/run/postgresql dbname=stock",
+        "host=/run/postgresql dbname=shop port=5433",
+        "host=/var/postgresql dbname=shop",
+    ],
+)
+def test_another_server_or_another_database_is_another_outbox(other: str) -> None:
+    assert len(load_settings(SHOP | databases(b=other), need_database=False).databases) == 2
+
+
+def test_two_schemas_of_one_database_are_two_outboxes() -> None:
+    both = SHOP | databases(b=SHOP["PGOUTBOX_DATABASES__SHOP__DSN"])
+    events = both | {"PGOUTBOX_DATABASES__B__SCHEMA": "events"}
+    assert len(load_settings(events, need_database=False).databases) == 2
+    assert len(refused(events | {"PGOUTBOX_DATABASE__SCHEMA": "events"})) == 1
+
+
+def test_what_is_wrong_anyway_is_not_called_the_same_outbox() -> None:
+    missing = {f"PGOUTBOX_DATABASES__{name}__SCHEMA": "events" for name in "AB"}
+    malformed = databases(c="host", d="host")
+    schemas = SHOP | databases(e=SHOP["PGOUTBOX_DATABASES__SHOP__DSN"])
+    found = refused(missing | malformed | schemas | {"PGOUTBOX_DATABASES__E__SCHEMA": "no schema"})
+    assert len(found) == 5
+    assert not any("same outbox" in problem for problem in found)
+
+
 def test_a_dsn_and_its_file_are_one_value() -> None:
     both = SHOP | {"PGOUTBOX_DATABASES__SHOP__DSN_FILE": "/nowhere"}
     assert any("are both given" in problem for problem in refused(both))

@@ -45,6 +45,26 @@ def dsn_problems(
     return [Problem(field=field, rule=rule, advice=VERIFIED)]
 
 
+def dsn_place(dsn: str, environ: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Which database it leads to, whoever connects: equal for two DSNs only if that is the same.
+
+    None where it cannot be read.
+    """
+    try:
+        given = {key: str(value) for key, value in conninfo_to_dict(dsn).items()}
+    except psycopg.Error:
+        return None
+    user = given.get("user") or environ.get("PGUSER", "")
+    # A service's own values stand behind those of the DSN, so they differ only with its name.
+    return (
+        given.get("service", ""),
+        given.get("hostaddr", ""),
+        given.get("host", ""),
+        given.get("port") or environ.get("PGPORT") or "5432",
+        given.get("dbname") or environ.get("PGDATABASE") or user,
+    )
+
+
 def _split_at_the_wrong_place(dsn: str, parameters: Mapping[str, str]) -> bool:
     """A raw @ or / in a password moves the rest of it into the host, the port or the database."""
     ports = parameters.get("port", "").split(",")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pgoutbox.dispatch.drain import DrainTimes
 from pgoutbox.problem import Problem
 from pgoutbox.settings.destination_rules import destination_problems
-from pgoutbox.settings.dsn import dsn_problems
+from pgoutbox.settings.dsn import dsn_place, dsn_problems
 from pgoutbox.settings.names import variable
 from pgoutbox.settings.watched import watched_problems
 
@@ -32,6 +32,7 @@ def broken_rules(settings: Settings, environ: Mapping[str, str]) -> Iterator[Pro
     for name, database in settings.databases.items():
         field, insecure = variable(("databases", name)), settings.database.insecure
         yield from watched_problems(field, name, database, environ, insecure=insecure)
+    yield from _watched_twice(settings, environ)
 
 
 def warnings(settings: Settings) -> list[Problem]:
@@ -133,6 +134,25 @@ def _lease(settings: Settings) -> Iterator[Problem]:
             advice="A second is the default.",
             others=("PGOUTBOX_LEASE__DURATION",),
         )
+
+
+def _watched_twice(settings: Settings, environ: Mapping[str, str]) -> Iterator[Problem]:
+    names: dict[tuple[str, ...], str] = {}
+    for name, database in settings.databases.items():
+        place = dsn_place(database.dsn.get_secret_value(), environ)
+        if place is None:
+            continue
+        ours = variable(("databases", name))
+        schema = database.schema_name or settings.database.schema_name
+        first = names.setdefault((*place, schema), ours)
+        if first != ours:
+            yield Problem(
+                field=f"{ours}__DSN",
+                rule=f"leads to the same outbox as {first}__DSN, so that sums would count its"
+                " messages twice",
+                advice="Remove one of them, or give one another schema.",
+                others=(f"{first}__DSN", f"{ours}__SCHEMA", f"{first}__SCHEMA"),
+            )
 
 
 def _at_most(seconds: float) -> str:
