@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pgoutbox.database.checks import Verdict
     from pgoutbox.problem import Problem
-    from pgoutbox.settings import Settings
+    from pgoutbox.settings import Settings, SettingsError
     from pgoutbox.telemetry.tracing.setup import Outlook
 
 
@@ -28,20 +28,53 @@ def command(to: str | None, *, as_json: bool) -> int:
     Publishers are opened as by a worker, and closed again: a jsonl file is created where there
     is none. Exits with 78 for problems with the settings (the database is not asked then), with 1
     for problems with the database, else with 0. Warnings change nothing.
+
+    Databases that an exporter is to watch are looked at too, and alone where there is neither
+    PGOUTBOX_DSN nor a destination.
     """
     from pgoutbox.cli.opening import refused, with_refused  # noqa: PLC0415 - slow
-    from pgoutbox.settings import SettingsError, load_settings, warnings  # noqa: PLC0415 - slow
-    from pgoutbox.telemetry.tracing.setup import outlook  # noqa: PLC0415 - slow
+    from pgoutbox.settings import SettingsError, load_settings  # noqa: PLC0415 - slow
 
     try:
         settings = load_settings(os.environ, to=to)
     except SettingsError as error:
+        if (watching := _for_an_exporter(error, to)) is not None:
+            return _check_watched(watching, as_json=as_json)
         _report(with_refused(error, to=to).problems, (), {}, as_json=as_json)
         return SETTINGS
     if found := refused(settings.destinations, to=to):
         _report(found, (), {}, as_json=as_json)
         return SETTINGS
+    return _check_all(settings, as_json=as_json)
+
+
+def _for_an_exporter(error: SettingsError, to: str | None) -> Settings | None:
+    """The settings, if all they lack is a database for workers, and nobody wants workers."""
+    from pgoutbox.settings import load_settings  # noqa: PLC0415 - slow
+
+    lacking = [(problem.field, problem.rule) for problem in error.problems]
+    if to is not None or lacking != [("PGOUTBOX_DSN", "is required")]:
+        return None
+    settings = load_settings(os.environ, need_database=False)
+    return settings if settings.databases and not settings.destinations else None
+
+
+def _check_watched(settings: Settings, *, as_json: bool) -> int:
+    from pgoutbox.cli import watched  # noqa: PLC0415 - slow
+    from pgoutbox.settings import warnings  # noqa: PLC0415 - slow
+
+    problems = watched.problems(settings)
+    _report(problems, warnings(settings), _watched(settings), as_json=as_json)
+    return FAILURE if problems else OK
+
+
+def _check_all(settings: Settings, *, as_json: bool) -> int:
+    from pgoutbox.cli import watched  # noqa: PLC0415 - slow
+    from pgoutbox.settings import warnings  # noqa: PLC0415 - slow
+    from pgoutbox.telemetry.tracing.setup import outlook  # noqa: PLC0415 - slow
+
     verdict = _ask(settings)
+    problems = (*verdict.problems, *watched.problems(settings))
     seen = horizon.Seen(None, "the database does not answer")
     if verdict.facts is not None:
         seen = horizon.ask(settings)
@@ -56,8 +89,8 @@ def command(to: str | None, *, as_json: bool) -> int:
         *horizon.warnings(seen.horizon),
         *_about(traces),
     )
-    _report(verdict.problems, told, facts, as_json=as_json)
-    return FAILURE if verdict.problems else OK
+    _report(problems, told, facts, as_json=as_json)
+    return FAILURE if problems else OK
 
 
 def _about(traces: Outlook) -> list[Problem]:
@@ -86,7 +119,7 @@ def _ask(settings: Settings) -> Verdict:
 def _facts(settings: Settings, verdict: Verdict) -> dict[str, str]:
     """What is good to know, besides what is wrong."""
     named = ", ".join(settings.destinations) or "none"
-    facts = {"owner": settings.owner, "destinations": named}
+    facts = {"owner": settings.owner, "destinations": named} | _watched(settings)
     if (found := verdict.facts) is None:
         return facts
     server = found.server
@@ -100,6 +133,11 @@ def _facts(settings: Settings, verdict: Verdict) -> dict[str, str]:
         "pooler": "none" if found.keeps_options else "in transaction mode",
         "connections": f"{free} of {server.connections} free; a worker takes up to {each}",
     }
+
+
+def _watched(settings: Settings) -> dict[str, str]:
+    named = ", ".join(sorted(settings.databases))
+    return {"databases": named} if named else {}
 
 
 def _version(verdict: Verdict) -> str:

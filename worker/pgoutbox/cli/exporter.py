@@ -67,9 +67,9 @@ async def serve(settings: Settings, *, port: int | None, interval: float) -> int
     from pgoutbox.telemetry.exporter import Exporter  # noqa: PLC0415
     from pgoutbox.telemetry.probes import Probes, Readiness  # noqa: PLC0415
 
-    sources = _sources(settings, interval)
+    watched = sources(settings, interval)
     told = _signals()
-    registry = Exporter(sources).registry
+    registry = Exporter(watched).registry
     probes = Probes(
         port=settings.http.port if port is None else port,
         registry=registry,
@@ -79,7 +79,7 @@ async def serve(settings: Settings, *, port: int | None, interval: float) -> int
     await probes.start()
     named = {"databases": sorted(settings.databases)} if settings.databases else {}
     structlog.get_logger().info("exporter started", port=probes.port, interval=interval, **named)
-    looking = [asyncio.create_task(source.watch(), name="look") for source in sources]
+    looking = [asyncio.create_task(source.watch(), name="look") for source in watched]
     waiting = asyncio.create_task(told.wait(), name="signal")
     await asyncio.wait([*looking, waiting], return_when=asyncio.FIRST_COMPLETED)
     for each in looking:
@@ -88,7 +88,7 @@ async def serve(settings: Settings, *, port: int | None, interval: float) -> int
     return 0
 
 
-def _sources(settings: Settings, interval: float) -> list[Source]:
+def sources(settings: Settings, interval: float = DEFAULT_INTERVAL) -> list[Source]:
     """One for each database; each looks by itself, so none waits for another."""
     from pgoutbox.database.conninfo import DatabaseOptions  # noqa: PLC0415
     from pgoutbox.telemetry.exporter_source import STATEMENT_SECONDS, Source  # noqa: PLC0415

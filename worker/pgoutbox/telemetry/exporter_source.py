@@ -97,47 +97,50 @@ class Source:
         ) as conn:
             return await look_at(conn, self._options)
 
+    async def look_once(self) -> tuple[Look | None, BaseException | None]:
+        """What one look finds, and why not all of it. Remembers nothing, and tells nobody."""
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                look = await self.ask()
+        except (psycopg.Error, PgOutboxError, OSError, ValueError) as error:
+            return None, error
+        except (LookupError, TypeError, AttributeError) as error:
+            # An answer that is none of ours. It must not take other databases' gauges away.
+            return None, PgOutboxError(
+                f"the answer of outbox_stats or outbox_horizon is not known: {error!r}"
+            )
+        return look, look.failure
+
     async def refresh(self) -> None:
         """Look once."""
         began = self._clock()
-        try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                self._look = await self.ask()
-        except (psycopg.Error, PgOutboxError, OSError, ValueError) as error:
-            self._look = None
-            self._tell_failure(error)
-        except (LookupError, TypeError, AttributeError) as error:
-            # An answer that is none of ours. It must not take other databases' gauges away.
-            self._look = None
-            self._tell_failure(
-                PgOutboxError(
-                    f"the answer of outbox_stats or outbox_horizon is not known: {error!r}"
-                )
-            )
+        self._look, failure = await self.look_once()
+        if failure is None:
+            self.succeeded_at = time.time()
+            self._tell_success()
         else:
-            if self._look.failure is None:
-                self.succeeded_at = time.time()
-                self._tell_success()
-            else:
-                self._tell_failure(self._look.failure)
+            self._tell_failure(failure)
         self._looked_at = self._clock()
         self.duration = self._looked_at - began
+
+    def why(self, failure: BaseException) -> str:
+        """Why a look failed, on one line for people."""
+        if isinstance(failure, NO_OUTBOX):
+            # What PostgreSQL says and advises then is about casts.
+            return (
+                f'there is no outbox in schema "{self._options.schema}" of this database:'
+                " run `pgoutbox migrate`"
+            )
+        return clean(DatabaseFailed.because("look", failure).error or type(failure).__name__)
 
     def _tell_failure(self, error: BaseException) -> None:
         self.error = error
         if self._failed_at is None:
             self._failed_at = self._clock()
-        if isinstance(error, NO_OUTBOX):
-            # What PostgreSQL says and advises then is about casts.
-            error = PgOutboxError(
-                f'there is no outbox in schema "{self._options.schema}" of this database:'
-                " run `pgoutbox migrate`"
-            )
-        failed = DatabaseFailed.because("look", error)
-        said = clean(failed.error or type(error).__name__)
+        said = self.why(error)
         if said != self._said:
             self._said = said
-            self._log.warning("database failed", doing=failed.doing, error=said)
+            self._log.warning("database failed", doing="look", error=said)
 
     def _tell_success(self) -> None:
         if self._failed_at is not None:
