@@ -86,6 +86,17 @@ def test_where_spans_go_is_told_and_what_keeps_them_from_it_is_a_warning(
     assert [one["field"] for one in said["warnings"] if one["field"] == "tracing"] == warned
 
 
+def test_a_sampler_that_nobody_knows_is_a_warning_and_there_are_spans(dsn: str) -> None:
+    endpoint = "http://collector.example:4318"
+    other = {"OTEL_TRACES_SAMPLER": "sometimes", "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
+    code, said = check(dsn, **other)
+    assert code == 0
+    assert said["facts"]["tracing"] == endpoint
+    [warning] = [one for one in said["warnings"] if one["field"] == "OTEL_TRACES_SAMPLER"]
+    assert warning["value"] == "sometimes"
+    assert "parentbased_traceidratio" in warning["advice"]
+
+
 def test_a_database_without_the_schema_says_what_to_run(empty_dsn: str) -> None:
     assert "pgoutbox migrate" in rules(empty_dsn)
 

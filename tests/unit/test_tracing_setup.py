@@ -80,6 +80,29 @@ def test_what_cannot_be_done_is_said_once_and_stops_no_worker(
     assert word in line["reason"]
 
 
+@pytest.mark.parametrize("sampler", ["sometimes", "Always_on_", "jaeger_remote"])
+def test_a_sampler_that_nobody_knows_is_named_once_and_the_stored_flag_decides(
+    sampler: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+    traces, [line] = opened(ENDPOINT | dict(os.environ))
+    assert isinstance(traces, Pipeline)
+    assert line["log_level"] == "warning"
+    for word in ("OTEL_TRACES_SAMPLER", sampler, "parentbased_traceidratio"):
+        assert word in line["problem"]
+    assert sampling(os.environ) is None
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("sampler", ["always_on", "Always_On", "traceidratio"])
+def test_nothing_is_said_of_a_sampler_that_there_is(
+    sampler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
+    assert opened(ENDPOINT | dict(os.environ))[1] == []
+
+
 def test_without_the_sdk_one_warning_says_what_to_install() -> None:
     # In a process of its own: others have imported the SDK here.
     program = (

@@ -94,11 +94,11 @@ def _check_all(settings: Settings, *, as_json: bool) -> int:
 
 
 def _about(traces: Outlook) -> list[Problem]:
-    """Somebody asks for spans and would get none; a worker says so once and delivers."""
+    """Somebody asks for spans and would get none, or others; a worker says so and delivers."""
     from pgoutbox.problem import Problem  # noqa: PLC0415 - slow
 
     if not traces.reason:
-        return []
+        return [] if traces.sampler is None else [traces.sampler]
     return [Problem(field="tracing", rule=f"is off: {traces.reason}", advice=traces.remedy)]
 
 

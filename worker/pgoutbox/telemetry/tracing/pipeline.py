@@ -19,6 +19,7 @@ from pgoutbox.telemetry.tracing.attributes import SCHEMA_URL, SCOPE, of_destinat
 from pgoutbox.telemetry.tracing.collector import collector
 from pgoutbox.telemetry.tracing.export import Exporter, limits
 from pgoutbox.telemetry.tracing.observer import Tracing
+from pgoutbox.telemetry.tracing.samplers import VARIABLE, sampler_problem
 from pgoutbox.telemetry.tracing.spans import Spans
 
 if TYPE_CHECKING:
@@ -116,7 +117,8 @@ def frame(resource: Resource) -> Callable[[bytes], bytes]:
 
 def sampling(environ: Mapping[str, str]) -> Callable[[Stored], bool] | None:
     """The sampler of `OTEL_TRACES_SAMPLER`; None where it follows the stored flag."""
-    if not environ.get("OTEL_TRACES_SAMPLER", "").strip():
+    # The SDK would complain of an unknown one itself, and name no variable.
+    if not environ.get(VARIABLE, "").strip() or sampler_problem(environ) is not None:
         return None
     sampler = TracerProvider(shutdown_on_exit=False).sampler
     if isinstance(sampler, ParentBased):

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import structlog
 
 from pgoutbox.telemetry.tracing.counts import SpanCounts
+from pgoutbox.telemetry.tracing.samplers import sampler_problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pgoutbox.events import Event
+    from pgoutbox.problem import Problem
 
 REMEDY = "pip install 'pgoutbox[otel]', or in a clone of it: pip install '.[otel]'"
 
@@ -66,8 +68,8 @@ def open_tracing(
     from being delivered.
     """
     seen = outlook(environ)
+    _warn(seen)
     if not seen.where:
-        _warn(seen)
         return NoTraces()
     from pgoutbox.telemetry.tracing.pipeline import open_pipeline  # noqa: PLC0415 - optional
 
@@ -86,6 +88,8 @@ class Outlook(NamedTuple):
     where: str = ""
     reason: str = ""
     remedy: str = ""
+    sampler: Problem | None = None
+    """The one that is named is not known, which keeps no span from its way."""
 
 
 def outlook(environ: Mapping[str, str]) -> Outlook:
@@ -104,15 +108,18 @@ def outlook(environ: Mapping[str, str]) -> Outlook:
         return Outlook(reason=reason, remedy=REMEDY)
     try:
         limits(environ)
-        return Outlook(where=collector(environ).where)
+        return Outlook(where=collector(environ).where, sampler=sampler_problem(environ))
     except ValueError as error:
         return Outlook(reason=str(error))
 
 
 def _warn(seen: Outlook) -> None:
+    log = structlog.get_logger()
     if seen.reason:
         remedy = {"remedy": seen.remedy} if seen.remedy else {}
-        structlog.get_logger().warning("tracing is off", reason=seen.reason, **remedy)
+        log.warning("tracing is off", reason=seen.reason, **remedy)
+    if seen.sampler is not None:
+        log.warning("the sampler of spans is not known", problem=str(seen.sampler))
 
 
 def wanted(environ: Mapping[str, str]) -> bool:
