@@ -74,6 +74,10 @@ soak: $(READY) ## Kill workers while 200,000 ordered messages pass, and judge th
 bench-brokers: $(READY) ## Measure a worker against each broker's client alone, on real servers; about 10 minutes
 	$(BIN)/python -m pytest -m bench -s -p no:randomly benchmarks/test_brokers.py
 
+.PHONY: simulate
+simulate: $(READY) ## Simulate the operator beside KEDA and the HPA: table, plots in build/simulation, and gates
+	$(BIN)/python -m simulation
+
 .PHONY: lock
 lock: $(READY) ## Resolve the dependencies again, for every supported Python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

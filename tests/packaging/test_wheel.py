@@ -12,7 +12,7 @@ from pgoutbox.database.migrations import available
 
 ROOT = Path(__file__).parents[2]
 METADATA = f"pgoutbox-{__version__}.dist-info"
-TOP_LEVEL = {"pgoutbox", METADATA}
+TOP_LEVEL = {"pgoutbox", "pgoutbox_operator", METADATA}
 LIST_MIGRATIONS = """
 import sys
 sys.path.insert(0, sys.argv[1])

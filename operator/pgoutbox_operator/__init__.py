@@ -1,0 +1,1 @@
+"""Gives a Deployment of workers as many pods as its outbox needs."""

@@ -1,0 +1,1 @@
+"""Whoever decides about the replicas."""
