@@ -31,6 +31,10 @@ SOON = Limits(queue=50, batch=10, delay=0.05)
 BUDGET = 3.0
 
 
+def at(url: str) -> dict[str, str]:
+    return {"OTEL_EXPORTER_OTLP_ENDPOINT": url}
+
+
 def exporter(url: str, chosen: Limits = SOON, **environ: str) -> Exporter:
     to = collector({"OTEL_EXPORTER_OTLP_ENDPOINT": url, **environ})
     return Exporter(to, frame(Resource({"service.name": "x"})), chosen)
@@ -195,6 +199,39 @@ async def test_what_nobody_expected_costs_spans_and_not_the_task_that_sends_them
     assert [line["event"] for line in logs] == ["the collector does not take spans"]
     await sent.close(BUDGET)
     assert sent.counts.dropped["exit"] == 1
+
+
+@pytest.mark.parametrize("answers", [False, True])
+async def test_the_port_of_grpc_is_pointed_out_where_nobody_speaks_http_there(
+    *, answers: bool
+) -> None:
+    # An address that nobody else has services at.
+    host = "127.43.17.1"
+    async with aiohttp.ClientSession() as session:
+        if answers:
+            settings = b"\0\0\0\4\0\0\0\0\0"  # what HTTP/2 begins with
+
+            def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                writer.write(settings)
+                writer.close()
+
+            async with await asyncio.start_server(speak, host, 4317):
+                answer = await post(session, collector(at(f"http://{host}:4317")), b"")
+        else:
+            answer = await post(session, collector(at(f"http://{host}:4317")), b"")
+    assert answer.again
+    assert "4317" in answer.problem
+    assert "OTLP over HTTP is at 4318" in answer.problem
+
+
+async def test_other_ports_and_answers_in_http_point_nothing_out(
+    taking: Collector, down: str
+) -> None:
+    taking.status = 404
+    async with aiohttp.ClientSession() as session:
+        answers = [await post(session, collector(at(url)), b"") for url in (down, taking.url)]
+    assert answers[1].problem == "HTTP 404"
+    assert not any("4318" in answer.problem for answer in answers)
 
 
 async def test_while_nobody_listens_spans_wait_until_the_queue_is_full_and_are_then_counted(

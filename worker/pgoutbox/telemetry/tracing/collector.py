@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TRACES_PATH = "/v1/traces"
 DEFAULT_ENDPOINT = "http://localhost:4318"
+GRPC_PORT = 4317
 TIMEOUT = 2.0
 """Seconds for one request. `OTEL_EXPORTER_OTLP_TIMEOUT` is not read: OpenTelemetry defines it in
 milliseconds, and its Python SDK takes it for seconds."""
@@ -167,11 +168,17 @@ async def post(session: aiohttp.ClientSession, to: Collector, body: bytes) -> An
             answer = await response.content.read(MAX_ANSWER)
             return _judge(response.status, answer, response.headers)
     except TimeoutError:
-        return Answer(f"no answer within {TIMEOUT:g} s", again=True)
+        return _no_answer(to, f"no answer within {TIMEOUT:g} s")
     except aiohttp.ClientConnectorError as error:
-        return Answer(error.os_error.strerror or "no connection", again=True)
+        return _no_answer(to, error.os_error.strerror or "no connection")
     except Exception as error:  # noqa: BLE001 - e.g. of a host that cannot be encoded; whoever sends goes on
-        return Answer(type(error).__name__, again=True)
+        return _no_answer(to, type(error).__name__)
+
+
+def _no_answer(to: Collector, why: str) -> Answer:
+    """None in HTTP, at least."""
+    hint = f"; port {GRPC_PORT} is usually that of gRPC, and OTLP over HTTP is at 4318"
+    return Answer(why + (hint if urlsplit(to.url).port == GRPC_PORT else ""), again=True)
 
 
 def _judge(status: int, answer: bytes, headers: Mapping[str, str]) -> Answer:
