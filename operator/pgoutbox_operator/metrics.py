@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric as Family
 
+    from pgoutbox_operator.permissions import Permissions
     from pgoutbox_operator.reconcile import Reconciler
-    from pgoutbox_operator.supervisor import Supervisor
 
 OBJECT = ("namespace", "name")
 
@@ -45,10 +45,22 @@ ACTIONS = "outbox_scaler_scale_actions_total"
 PERMISSION_ERRORS = "outbox_operator_permission_errors_total"
 
 
+class Supervised(Protocol):
+    """Whose scalers these are."""
+
+    @property
+    def reconcilers(self) -> list[Reconciler]:
+        """Of all objects."""
+
+    @property
+    def permissions(self) -> Permissions:
+        """What was refused."""
+
+
 class ScalerMetrics(Collector):
     """Of all objects that this process looks after."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
+    def __init__(self, supervisor: Supervised) -> None:
         self._supervisor = supervisor
 
     def collect(self) -> Iterator[Family]:

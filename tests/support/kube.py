@@ -1,0 +1,232 @@
+"""The few objects that the operator touches, behind a kmock server: versions, status and watches.
+
+Faults are kmock's own: ``kube.mock["patch", SCALE][:1] << 409`` comes before what is answered here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import kmock
+
+from pgoutbox_operator.permissions import Permissions
+from pgoutbox_operator.session import Link, Server
+from tests.support.scaler_cases import spec
+from tests.support.structural import with_defaults
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+Object = dict[str, Any]
+NAMESPACE, WORKERS, SCALER = "shop", "workers", "orders"
+IN_SHOP = f"/apis/pgoutbox.io/v1alpha1/namespaces/{NAMESPACE}/outboxscalers"
+STATUS = f"{IN_SHOP}/{SCALER}/status"
+SCALE = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{WORKERS}/scale"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+AUTOSCALERS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/outbox-dsn"
+EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+
+
+def scaler(name: str = SCALER, *, uid: str = "1", **changes: Any) -> Object:
+    """As the API server gives it: with the defaults of the definition."""
+    from pgoutbox_operator.crd.definition import definition  # noqa: PLC0415 - slow to make
+
+    schema = definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return {
+        "apiVersion": "pgoutbox.io/v1alpha1",
+        "kind": "OutboxScaler",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "uid": uid,
+            "generation": 1,
+            "creationTimestamp": f"2026-01-0{uid}T00:00:00Z",
+            "resourceVersion": "1",
+        },
+        "spec": with_defaults(schema["properties"]["spec"], spec(**changes)),
+    }
+
+
+class FakeKube:
+    """The state, and the answers out of it."""
+
+    def __init__(self) -> None:
+        self.mock = kmock.KubernetesScaffold()
+        # Before what kmock would say by itself, and after what a test says.
+        self.mock.fallback**1 << self._answer
+        self.replicas = 2
+        self.version = 1
+        self.pods: list[Object] = []
+        self.autoscalers: list[Object] = []
+        self.secret: dict[str, str] = {"dsn": "postgresql://localhost/shop"}
+        self.leases: dict[str, Object] = {}
+        self.scalers: dict[str, Object] = {}
+        self.status: Object = {}
+        self.events: list[Object] = []
+        self.watches: list[asyncio.Queue[Object | None]] = []
+        self.tokens: list[str | None] = []
+        self.asked: list[tuple[str, str]] = []
+        """Method and path of each request."""
+
+    @property
+    def conditions(self) -> dict[str, tuple[str, str]]:
+        """Status and reason by type."""
+        return {
+            each["type"]: (each["status"], each["reason"])
+            for each in self.status.get("conditions", [])
+        }
+
+    @property
+    def said(self) -> list[str]:
+        """The reasons of the Events."""
+        return [event["reason"] for event in self.events]
+
+    def link(self, permissions: Permissions | None = None) -> Link:
+        """As the operator connects."""
+        url = str(self.mock.url).rstrip("/")
+        headers: Callable[[], dict[str, str]] = dict
+        return Link(Server(url, headers, None), permissions or Permissions())
+
+    def put(self, body: Object) -> None:
+        """Add a scaler, or replace it, and tell the watches."""
+        kind = "MODIFIED" if body["metadata"]["name"] in self.scalers else "ADDED"
+        self.scalers[body["metadata"]["name"]] = body
+        self.tell({"type": kind, "object": body})
+
+    def tell(self, event: Object | None) -> None:
+        """To all watches; None ends them."""
+        for watch in self.watches:
+            watch.put_nowait(event)
+
+    async def _answer(self, request: kmock.Request) -> Any:
+        self.tokens.append(request.headers.get("Authorization"))
+        path, method = request.url.path, request.method.value.upper()
+        self.asked.append((method, path))
+        body = json.loads(request.body) if request.body else None
+        if path == IN_SHOP:
+            return self._scalers(request)
+        return self._of(method, path, body)
+
+    def _scalers(self, request: kmock.Request) -> Any:
+        if not (request.params or {}).get("watch"):
+            items = list(self.scalers.values())
+            return {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}
+        return self._watch()
+
+    async def _watch(self) -> AsyncIterator[Any]:
+        queue: asyncio.Queue[Object | None] = asyncio.Queue()
+        self.watches.append(queue)
+        try:
+            yield b""
+            while (event := await queue.get()) is not None:
+                yield event
+        finally:
+            self.watches.remove(queue)
+
+    def _of(self, method: str, path: str, body: Object | None) -> Object:
+        if path.startswith(LEASES):
+            return self._lease(method, path.removeprefix(LEASES).strip("/"), body)
+        answers: dict[str, Callable[[], Object]] = {
+            "/api": lambda: {"kind": "APIVersions", "versions": ["v1"]},
+            "/apis": lambda: {"kind": "APIGroupList", "groups": GROUPS},
+            **{path: partial(dict, found) for path, found in DISCOVERY.items()},
+            SCALE: lambda: self._scale(body),
+            STATUS: lambda: self._store(body or {}),
+            PODS: lambda: {"items": self.pods},
+            AUTOSCALERS: lambda: {"items": self.autoscalers},
+            SECRET: lambda: {"data": {key: _encoded(each) for key, each in self.secret.items()}},
+            EVENTS: lambda: self._event(body or {}),
+        }
+        if path not in answers:
+            raise _refusal(HTTPStatus.NOT_FOUND)
+        return answers[path]()
+
+    def _store(self, patch: Object) -> Object:
+        self.status |= {key: each for key, each in patch["status"].items() if each is not None}
+        return {"status": self.status}
+
+    def _event(self, event: Object) -> Object:
+        self.events.append(event)
+        return event
+
+    def _scale(self, patch: Object | None) -> Object:
+        if patch is not None:
+            if patch["metadata"]["resourceVersion"] != str(self.version):
+                raise _refusal(HTTPStatus.CONFLICT)
+            self.replicas = patch["spec"]["replicas"]
+            self.version += 1
+        return {
+            "metadata": {"resourceVersion": str(self.version)},
+            "spec": {"replicas": self.replicas} if self.replicas else {},
+            "status": {"selector": "app=workers"},
+        }
+
+    def _lease(self, method: str, name: str, body: Object | None) -> Object:
+        if method == "GET":
+            found = self.leases.get(name)
+            if found is None:
+                raise _refusal(HTTPStatus.NOT_FOUND)
+            return found
+        if body is None:
+            raise AssertionError("a lease is written with a body")
+        name = body["metadata"]["name"]
+        before = self.leases.get(name)
+        if before and method == "POST":
+            raise _refusal(HTTPStatus.CONFLICT)
+        version = body["metadata"].get("resourceVersion")
+        if before and version != before["metadata"]["resourceVersion"]:
+            raise _refusal(HTTPStatus.CONFLICT)
+        body["metadata"]["resourceVersion"] = str(int(version or 0) + 1)
+        self.leases[name] = body
+        return body
+
+
+def _refusal(status: HTTPStatus) -> kmock.KubernetesError:
+    return kmock.KubernetesError(status=int(status), reason=status.phrase, message=status.phrase)
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _group(name: str, version: str) -> Object:
+    served = {"groupVersion": f"{name}/{version}", "version": version}
+    return {"name": name, "versions": [served], "preferredVersion": served}
+
+
+def _resources(version: str, *found: tuple[str, str, bool]) -> Object:
+    return {
+        "kind": "APIResourceList",
+        "groupVersion": version,
+        "resources": [
+            {
+                "name": name,
+                "singularName": kind.lower(),
+                "kind": kind,
+                "namespaced": namespaced,
+                "verbs": ["get", "list", "watch", "patch"],
+            }
+            for name, kind, namespaced in found
+        ],
+    }
+
+
+GROUPS = [_group("pgoutbox.io", "v1alpha1"), _group("apiextensions.k8s.io", "v1")]
+DISCOVERY = {
+    "/api/v1": _resources("v1", ("namespaces", "Namespace", False), ("events", "Event", True)),
+    "/apis/apiextensions.k8s.io/v1": _resources(
+        "apiextensions.k8s.io/v1", ("customresourcedefinitions", "CustomResourceDefinition", False)
+    ),
+    "/apis/pgoutbox.io/v1alpha1": _resources(
+        "pgoutbox.io/v1alpha1",
+        ("outboxscalers", "OutboxScaler", True),
+        ("outboxscalers/status", "OutboxScaler", True),
+    ),
+}
