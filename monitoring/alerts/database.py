@@ -63,8 +63,8 @@ def _horizon_held(limits: Limits) -> Alert:
         meaning="An old transaction keeps vacuum from removing dead rows, and claims slow down.",
         summary="Vacuum of the outbox is held back",
         description=(
-            "Something" + PLACE + " holds back the xmin horizon by {{ $value | humanize }}"
-            " transactions, so that vacuum cannot remove the rows of delivered messages. Claims"
-            " become slower the longer it lasts."
+            "Something" + PLACE + " holds back the xmin horizon, so that vacuum cannot remove the"
+            " rows of delivered messages. How many transactions back it is:"
+            " {{ $value | humanize }}. Claims become slower the longer it lasts."
         ),
     )

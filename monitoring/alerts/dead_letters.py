@@ -26,9 +26,9 @@ def _growth_in_the_table(pace: Pace) -> Alert:
         meaning="Messages died within the last 15 minutes, as the table shows.",
         summary="Messages for {{ $labels.destination }} died",
         description=(
-            "{{ $value | humanize }} messages for {{ $labels.destination }}" + PLACE + " died in"
-            " the last 15 minutes. Each waits until a person requeues it; with an ordering key it"
-            " may hold up those behind it."
+            "Messages for {{ $labels.destination }}" + PLACE + " that died in the last 15 minutes:"
+            " {{ $value | humanize }}. Each waits until a person requeues it; with an ordering key"
+            " it may hold up those behind it."
         ),
     )
 
@@ -69,11 +69,11 @@ def _growth_by_workers() -> Alert:
         meaning="The same, as workers tell, in case no exporter runs.",
         summary="Messages for {{ $labels.destination }} died",
         description=(
-            'Workers buried about {{ $value | printf "%.0f" }} messages for'
-            " {{ $labels.destination }}"
+            "Messages for {{ $labels.destination }}"
             + PLACE
-            + " in the last 15 minutes. Each waits until a person requeues it; with an ordering"
-            " key it may hold up those behind it."
+            + ' that workers buried in the last 15 minutes: about {{ $value | printf "%.0f" }}.'
+            " Each waits until a person requeues it; with an ordering key it may hold up those"
+            " behind it."
         ),
     )
 
@@ -110,7 +110,8 @@ def _lanes_blocked() -> Alert:
         meaning="Dead messages block their lanes: what waits behind them is not delivered.",
         summary="Lanes of {{ $labels.destination }} are blocked",
         description=(
-            "{{ $value | humanize }} lanes of {{ $labels.destination }}" + PLACE + " are blocked by"
-            " a dead message. Nothing of them is delivered until a person requeues or skips it."
+            "Lanes of {{ $labels.destination }}" + PLACE + " that a dead message blocks:"
+            " {{ $value | humanize }}. Nothing of such a lane is delivered until a person requeues"
+            " or skips the message."
         ),
     )

@@ -106,7 +106,7 @@ def _backlog_growing(limits: Limits, pace: Pace) -> Alert:
         summary="The backlog of {{ $labels.destination }} grows",
         description=(
             "Messages for {{ $labels.destination }}" + PLACE + " come in faster than they are"
-            " delivered: {{ $value | humanize }} of them are due by now or, at this pace, in four"
-            f" hours. The limit is {limits.backlog_messages}."
+            " delivered. How many are due by now or, at this pace, in four hours:"
+            f" {{{{ $value | humanize }}}}. The limit is {limits.backlog_messages}."
         ),
     )

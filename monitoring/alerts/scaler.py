@@ -25,8 +25,8 @@ def _at_max(limits: Limits) -> Alert:
         meaning="The autoscaler wants no fewer than its maximum, and messages are late.",
         summary="{{ $labels.name }} is at its maximum, and messages are late",
         description=(
-            "The scaler {{ $labels.name }}" + PLACE + " has wanted {{ $value }} replicas, its"
-            " maximum, for 15 minutes, while messages that could be delivered wait for more than"
+            "For 15 minutes the scaler {{ $labels.name }}" + PLACE + " has wanted its maximum of"
+            " replicas ({{ $value }}), while messages that could be delivered wait for more than"
             f" {limits.delivery_seconds:g} seconds."
         ),
     )

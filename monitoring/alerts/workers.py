@@ -37,8 +37,9 @@ def _workers_missing() -> Alert:
         meaning="Messages wait, and no worker has a heartbeat.",
         summary="No worker runs",
         description=(
-            "{{ $value | humanize }} messages" + PLACE + " are ready to be delivered, and no worker"
-            " is running. With an autoscaler that starts at zero: it did not start any."
+            "No worker" + PLACE + " is running, and messages are ready to be delivered:"
+            " {{ $value | humanize }}. With an autoscaler that starts at zero: it did not start"
+            " any."
         ),
     )
 
@@ -62,9 +63,9 @@ def _destination_unserved(pace: Pace) -> Alert:
         meaning="Messages wait for a destination that no worker serves.",
         summary="No worker serves {{ $labels.destination }}",
         description=(
-            "{{ $value | humanize }} messages for {{ $labels.destination }}" + PLACE + " wait, and"
-            " none of the workers that run there is configured for this destination. They wait for"
-            " ever unless one is, or unless the producer named the wrong destination."
+            "None of the workers that run" + PLACE + " is configured for the destination"
+            " {{ $labels.destination }}. How many messages wait for it: {{ $value | humanize }}."
+            " Unless one is, they wait for ever; or the producer named the wrong destination."
         ),
     )
 
@@ -102,9 +103,9 @@ def _leases_lost(pace: Pace) -> Alert:
         meaning="Workers keep losing leases before they are done: messages are delivered twice.",
         summary="Workers lose their leases",
         description=(
-            "Workers" + PLACE + " have been losing {{ $value | humanize }} leases per second for"
-            " 15 minutes: others took their messages over before they were done. Those messages are"
-            " published twice."
+            "For 15 minutes workers" + PLACE + " have been losing leases: others took their"
+            " messages over before they were done, and those are published twice. Per second that"
+            " is {{ $value | humanize }}."
         ),
     )
 
@@ -119,10 +120,11 @@ def _expired_leases() -> Alert:
         meaning="Expired leases that nobody takes over, for 10 minutes.",
         summary="Expired leases of {{ $labels.destination }} are not taken over",
         description=(
-            "The leases of {{ $value | humanize }} messages for {{ $labels.destination }}"
+            "For 10 minutes there have been messages for {{ $labels.destination }}"
             + PLACE
-            + " ran out, and for 10 minutes there have been such ones. Workers die while they"
-            " publish, or nobody is left who serves this destination."
+            + " whose"
+            " lease ran out; now: {{ $value | humanize }}. Workers die while they publish, or"
+            " nobody is left who serves this destination."
         ),
     )
 
@@ -137,11 +139,11 @@ def _leases_reclaimed(pace: Pace) -> Alert:
         meaning="Leases keep expiring, for half an hour, although they are taken over.",
         summary="Leases keep expiring",
         description=(
-            "Workers"
+            "For half an hour workers"
             + PLACE
-            + ' took over about {{ $value | printf "%.0f" }} messages with expired'
-            " leases in the last 15 minutes, and so it has been for half an hour. Workers keep"
-            " dying, or the lease is too short for what they publish."
+            + " have been taking over messages with expired leases; in the last 15 minutes about"
+            ' {{ $value | printf "%.0f" }}. Workers keep dying, or the lease is too short for what'
+            " they publish."
         ),
     )
 
@@ -182,9 +184,9 @@ def _publisher_failures(pace: Pace) -> Alert:
         description=(
             "The publisher of {{ $labels.destination }}"
             + PLACE
-            + ' raised about {{ $value | printf "%.0f" }}'
-            " exceptions in the last 15 minutes that it did not classify. Unless configured"
-            " otherwise, the worker stops serving that destination."
+            + " raised what it did not classify. How often in the last 15 minutes: about"
+            ' {{ $value | printf "%.0f" }}. Unless configured otherwise, the worker stops serving'
+            " that destination."
         ),
     )
 
@@ -197,8 +199,10 @@ def _finalize_refused(pace: Pace) -> Alert:
         meaning="The database refuses to record results: those messages are published again.",
         summary="Results for {{ $labels.destination }} are not recorded",
         description=(
-            'The database refused to record about {{ $value | printf "%.0f" }} results for'
-            " {{ $labels.destination }}" + PLACE + " in the last 15 minutes. Those messages are"
-            " published again and again, until their attempts are used up."
+            "Results for {{ $labels.destination }}"
+            + PLACE
+            + " that the database refused to record in the last 15 minutes: about"
+            ' {{ $value | printf "%.0f" }}. A message whose result is refused is published again'
+            " and again, until its attempts are used up."
         ),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,14 @@ def test_rules_are_printed_with_thresholds_of_ones_own(
     assert "> 900" in printed
     assert 'le="60.0"' in printed
     assert "https://wiki.example/OutboxOldestPendingAge.md" in printed
+
+
+def test_no_description_counts_what_a_following_word_names_so_any_number_fits() -> None:
+    counted = re.compile(r"\{\{ \$value( \| (humanize|printf \"%.0f\"))? \}\}(?![.,;:)])")
+    alerts = [rule for group in groups() for rule in group["rules"] if "alert" in rule]
+    told = [rule["annotations"]["description"] for rule in alerts]
+    assert [text for text in told if counted.search(text)] == []
+    assert sum("{{ $value | humanize }}" in text for text in told) > 1
 
 
 @pytest.mark.parametrize(
