@@ -49,6 +49,7 @@ check: $(READY) ## Lint, types, import direction and generated docs; writes noth
 	$(BIN)/python -m pgoutbox.settings.table --check
 	$(BIN)/python -m pgoutbox.telemetry.catalogue.page --check
 	$(BIN)/python -m monitoring.render --check
+	$(BIN)/python -m pgoutbox_operator.crd --check
 
 .PHONY: fmt
 fmt: $(READY) ## Format the code and write the generated docs
@@ -57,6 +58,7 @@ fmt: $(READY) ## Format the code and write the generated docs
 	$(BIN)/python -m pgoutbox.settings.table --write
 	$(BIN)/python -m pgoutbox.telemetry.catalogue.page --write
 	$(BIN)/python -m monitoring.render --write
+	$(BIN)/python -m pgoutbox_operator.crd --write
 
 .PHONY: bench
 bench: $(READY) ## Measure throughput against the SQL floor, and latency, on a throw-away server
