@@ -141,30 +141,29 @@ def test_a_plain_spec_gives_the_laws_own_defaults() -> None:
     assert policy_of(ScalerSpec.model_validate(spec())) == Policy(max_replicas=10)
 
 
+SAID = spec(
+    minReplicas=0,
+    objective={"maxAgeSeconds": 60},
+    utilization={"targetPercent": 80, "hysteresisPercent": 10},
+    scaleUp={"maxPercent": 50, "maxPods": 2, "periodSeconds": 30},
+    scaleDown={
+        "stabilizationWindowSeconds": 10,
+        "maxPercent": 25,
+        "periodSeconds": 20,
+    },
+    seedRatePerReplica="12.5",
+    expectedStartupSeconds=45,
+    activationReplicas=3,
+    idleSeconds=99,
+    paused="ScaleIn",
+    backpressure={"mode": "Hold", "failureRatioPercent": 2},
+    fallback={"behavior": "Static", "replicas": 4, "afterSeconds": 77},
+    connectionBudget={"total": 50, "reserved": 5, "perReplica": 2, "surge": 1},
+)
+
+
 def test_a_spec_is_told_to_the_law_in_seconds_and_shares() -> None:
-    policy = policy_of(
-        ScalerSpec.model_validate(
-            spec(
-                minReplicas=0,
-                objective={"maxAgeSeconds": 60},
-                utilization={"targetPercent": 80, "hysteresisPercent": 10},
-                scaleUp={"maxPercent": 50, "maxPods": 2, "periodSeconds": 30},
-                scaleDown={
-                    "stabilizationWindowSeconds": 10,
-                    "maxPercent": 25,
-                    "periodSeconds": 20,
-                },
-                seedRatePerReplica="12.5",
-                expectedStartupSeconds=45,
-                activationReplicas=3,
-                idleSeconds=99,
-                paused="ScaleIn",
-                backpressure={"mode": "Hold", "failureRatioPercent": 2},
-                fallback={"behavior": "Static", "replicas": 4, "afterSeconds": 77},
-                connectionBudget={"total": 50, "reserved": 5, "perReplica": 2, "surge": 1},
-            )
-        )
-    )
+    policy = policy_of(ScalerSpec.model_validate(SAID))
     assert policy == Policy(
         max_replicas=10,
         min_replicas=0,
