@@ -55,7 +55,9 @@ def main(
         click.echo("no PNG: matplotlib is not installed")
     if write is not None:
         text = write.read_text(encoding="utf-8")
-        write.write_text(BLOCK.sub(rf"\1{report}\n\2", text), encoding="utf-8")
+        write.write_text(
+            BLOCK.sub(lambda found: f"{found[1]}{report}\n{found[2]}", text), encoding="utf-8"
+        )
     if not all(gate.holds for gate in gates):
         sys.exit(1)
 

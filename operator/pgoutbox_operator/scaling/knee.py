@@ -26,6 +26,8 @@ SETTLING = 30.0
 FEWER = 0.6
 AS_GOOD = 0.97
 """Of the throughput of more replicas: then fewer are as good."""
+MEMORY = 16
+"""Ticks that the mean looks back."""
 REMEMBERED = 1800.0
 
 
@@ -61,10 +63,18 @@ def _measured(knee: Knee, rates: Rates, tick: Tick) -> Knee:
             cap_until=knee.cap_until,
         )
     if rates.utilization < SATURATED or rates.failing >= tick.policy.recovered:
-        knee = replace(knee, saturated_since=tick.now, backlog=tick.outbox.undelivered)
+        return replace(
+            knee,
+            saturated_since=tick.now,
+            backlog=tick.outbox.undelivered,
+            mean=0.0,
+            count=0,
+        )
+    if tick.now - knee.saturated_since <= tick.policy.tick:
+        knee = replace(knee, backlog=tick.outbox.undelivered)
     if tick.now - knee.since < SETTLING:
         return knee
-    mean = knee.mean + (rates.finished - knee.mean) / (knee.count + 1)
+    mean = knee.mean + (rates.finished - knee.mean) / min(knee.count + 1, MEMORY)
     return replace(knee, mean=mean, count=knee.count + 1)
 
 

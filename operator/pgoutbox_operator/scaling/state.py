@@ -45,7 +45,7 @@ class Knee:
     backlog: int = 0
     """When it became saturated."""
     mean: float = 0.0
-    """Throughput with these replicas, over ``count`` ticks."""
+    """Throughput with these replicas, fully used, over ``count`` ticks."""
     count: int = 0
     before: int | None = None
     """Replicas before the trial that is under way; None: there is none."""
@@ -75,6 +75,8 @@ class State:
     """A second, smoothed; None while nothing is known."""
     rate: float | None = None
     """Messages a second of one replica that is fully used."""
+    full: float = 1.0
+    """What workers say of their utilisation when there is no room left."""
     limited: bool = False
     limited_at: float = 0.0
     step: int = 1

@@ -24,6 +24,13 @@ users, being early costs a replica for a while."""
 LEARN = 0.3
 BUSY_ENOUGH = 0.3
 """Below so many fully used replicas, a rate per replica is mostly noise."""
+BEHIND = 10.0
+"""Messages that have waited for so many seconds found no room: then every replica is fully used,
+whatever share of its slots that takes. The rest may belong to other destinations, or wait for a
+rate limit."""
+LEAST_SHARE = 0.01
+CREDIBLE = 0.75
+"""Above it they mean what they say: pods that have just started make the rest of the difference."""
 SAME_BEAT = 0.5
 
 
@@ -53,10 +60,12 @@ class Rates:
 
 def measure(state: State, outbox: Outbox, policy: Policy) -> tuple[State, Rates]:
     """What happened since the last sample, and the estimates that it changes."""
-    rates, beats = _sum_of(state, outbox, policy)
+    told, beats = _sum_of(state, outbox, policy)
+    full, rates = _calibrated(state.full, told, outbox, policy)
     known = replace(
         state,
         beats=beats,
+        full=full,
         sampled_at=outbox.at,
         undelivered=outbox.undelivered,
         capped=outbox.capped,
@@ -85,6 +94,17 @@ def _sum_of(state: State, outbox: Outbox, policy: Policy) -> tuple[Rates, tuple[
         replicas=measured,
     )
     return rates, tuple(beats)
+
+
+def _calibrated(full: float, told: Rates, outbox: Outbox, policy: Policy) -> tuple[float, Rates]:
+    """What workers say of a full replica, and the rates with a full one for a unit."""
+    behind = outbox.oldest_ready_age > BEHIND and told.replicas > 0
+    if behind and told.failing < policy.recovered:
+        full += LEARN * (max(told.utilization, LEAST_SHARE) - full)
+    if full > CREDIBLE:
+        return full, told
+    most = max(told.busy, float(told.replicas))
+    return full, replace(told, busy=most if behind else min(told.busy / full, most))
 
 
 def _beat(before: Beat | None, worker: Worker, now: float, policy: Policy) -> Beat:
