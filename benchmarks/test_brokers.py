@@ -159,8 +159,8 @@ def _bare(case: Case, target: Target, count: int) -> float:
 
 def _worker(case: Case, target: Target, somewhere: Place, count: int) -> dict[str, Any]:
     settings = {
-        # Beside what is published, what is claimed and what is finalized.
-        "PGOUTBOX_MAX_IN_FLIGHT": str(3 * case.in_flight),
+        # Beside what is published, what is claimed and what is finalized: some milliseconds' worth.
+        "PGOUTBOX_MAX_IN_FLIGHT": str(max(3 * case.in_flight, 400)),
         "PGOUTBOX_DESTINATIONS__DEFAULT__CONCURRENCY": str(case.in_flight),
     }
     if target.topic:
