@@ -54,7 +54,6 @@ class Claimer:
         self._reclaimer = reclaimer
         self._options = options
         self._careful = Careful(db, owner=options.owner, lease=options.lease, emit=emit)
-        self._limit = 0
         self._looked = False
         """Something was asked for in this turn."""
         self._scans = {
@@ -79,7 +78,7 @@ class Claimer:
 
         ``limit``: messages that one claim may bring, at most.
         """
-        self._limit = self._rooms.limit = limit
+        self._rooms.limit = limit
         self._looked = False
         asked = list(slots)
         for name in asked:
@@ -209,7 +208,7 @@ class Claimer:
         asked = Asked(
             name,
             lanes=room,
-            rows=min(room + max(spare, 0), self._limit),
+            rows=min(room + max(spare, 0), self._rooms.limit),
             run=1 if lanes.careful else self._deliverer.run_lengths[name].rows,
             cursor=lanes.cursor,
             steps=lanes.steps if lanes.walking else 0,
