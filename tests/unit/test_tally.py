@@ -1,15 +1,22 @@
 from __future__ import annotations
 
-from pgoutbox.dispatch.tally import DrainCount, Tally
+import pytest
+
+from pgoutbox.dispatch.tally import Attempts, DrainCount, Tally
 from pgoutbox.events import Claimed, Finalized, LeaseLost, Refused, Renewed, Settled
 from pgoutbox.outcome import (
     Bury,
+    Deferred,
     DeferUntil,
     Finish,
     Interrupted,
+    Outcome,
     PermanentFailure,
+    Published,
     Release,
     Retry,
+    RetryableFailure,
+    Unavailable,
     Unstarted,
 )
 from tests.support.dispatching import a_message, settled
@@ -75,3 +82,37 @@ def test_a_drain_tells_what_finished_from_what_was_handed_back_or_interrupted() 
     count.on_event(finalized(DONE, BURIED, HANDED_BACK, INTERRUPTED, lost=(DONE,)))
     count.on_event(finalized(already_written=(DONE,)))
     assert (count.finished, count.handed_back, count.interrupted) == (3, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "outcome", [Published(), Deferred(1.0, "later"), PermanentFailure("malformed")]
+)
+@pytest.mark.parametrize("probing", [False, True])
+def test_an_attempt_that_was_answered_is_no_failure(outcome: Outcome, *, probing: bool) -> None:
+    attempts = Attempts()
+    attempts.count(outcome, probing=probing)
+    assert (attempts.ended, attempts.failed) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        RetryableFailure("503"),
+        RetryableFailure("429", throttled=True),
+        RetryableFailure("no answer", timed_out=True),
+        Unavailable("refused", works_for_others=False),
+        PermanentFailure("410", gone=True),
+    ],
+)
+def test_an_attempt_that_may_work_later_failed_unless_it_was_a_probe(outcome: Outcome) -> None:
+    attempts = Attempts()
+    attempts.count(outcome, probing=False)
+    attempts.count(outcome, probing=True)
+    assert (attempts.ended, attempts.failed) == (1, 1)
+
+
+@pytest.mark.parametrize("outcome", [Interrupted(), Unstarted()])
+def test_what_the_worker_broke_off_is_no_attempt(outcome: Outcome) -> None:
+    attempts = Attempts()
+    attempts.count(outcome, probing=False)
+    assert (attempts.ended, attempts.failed) == (0, 0)

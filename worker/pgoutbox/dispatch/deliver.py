@@ -14,6 +14,7 @@ from pgoutbox.dispatch.flight import Run
 from pgoutbox.dispatch.judge import Judge
 from pgoutbox.dispatch.publish import Unclassified, describe, publish_all
 from pgoutbox.dispatch.scan import RunLength
+from pgoutbox.dispatch.tally import Attempts
 from pgoutbox.events import PublisherFailed, Settled
 from pgoutbox.outcome import Finish, Published, RetryableFailure, Unstarted
 from pgoutbox.publisher import BatchPublisher
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pgoutbox.events import Event
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.outcome import Outcome
-
 
 LONGEST_RUN = 1.0
 """Seconds after which what is left of a run goes back, so that other lanes have their turn."""
@@ -52,8 +52,9 @@ class Deliverer:
         """Called for a bug in a publisher; True: take it for a retryable failure."""
         self.margin = 0.0
         """Nothing is begun so many seconds before its lease ends."""
+        self.attempts = Attempts()
         self._judges = {
-            name: Judge(one, emit, partial(in_flight.publishing_to, name))
+            name: Judge(one, emit, partial(in_flight.publishing_to, name), self.attempts)
             for name, one in destinations.items()
         }
         self.run_lengths = {name: RunLength() for name in destinations}
@@ -108,8 +109,7 @@ class Deliverer:
     def start_runs(self, runs: Iterable[Sequence[ClaimedMessage]], lease_ends: float) -> None:
         """Begin to publish these lanes, each one message after the other."""
         now = time.monotonic()
-        taken = [Run(self.in_flight.take(messages, lease_ends, now)) for messages in runs]
-        self._step(taken)
+        self._step([Run(self.in_flight.take(messages, lease_ends, now)) for messages in runs])
 
     def hand_back(self, messages: Sequence[ClaimedMessage], lease_ends: float) -> None:
         """They were claimed, but are not to be started: refund and release."""
@@ -218,11 +218,11 @@ class Deliverer:
                 batched=destination.name in self._batching,
             )
         except asyncio.CancelledError:
-            if not any(flight.verdict or flight.abandoned for flight in flights):
+            if any(flight.verdict or flight.abandoned for flight in flights):
+                self._cancelled(flights)
+            else:
                 error = Unclassified("the publisher cancelled its own task")
                 self._bug(flights, error, error)
-            else:
-                self._cancelled(flights)
         except Unclassified as error:
             if flights[0].verdict is not None:
                 # A client that turns our cancellation into an error of its own.
@@ -231,21 +231,20 @@ class Deliverer:
                 self._bug(flights, error, error.__cause__ or error)
         else:
             for flight, outcome in zip(flights, outcomes, strict=True):
-                self._observed(flight, destination, outcome)
+                self._observed(flight, outcome)
 
-    def _observed(
-        self, flight: Flight, destination: Destination, outcome: Outcome | Unclassified
-    ) -> None:
+    def _observed(self, flight: Flight, outcome: Outcome | Unclassified) -> None:
+        judge = self._judges[flight.message.destination]
         match outcome:
             case Published():
-                self._settle(flight, self._judges[destination.name].judge(flight.message, outcome))
+                self._settle(flight, judge.judge(flight.message, outcome))
             case _ if flight.verdict is not None:
                 # Cancelled by us, so an error is no news about the destination; success is.
                 self._settle_verdict(flight, flight.verdict)
             case Unclassified():
                 self._bug([flight], outcome, outcome.__cause__ or outcome)
             case _:
-                self._settle(flight, self._judges[destination.name].judge(flight.message, outcome))
+                self._settle(flight, judge.judge(flight.message, outcome))
 
     def _settle_verdict(self, flight: Flight, verdict: Outcome) -> None:
         if isinstance(verdict, RetryableFailure) and verdict.timed_out:
@@ -263,9 +262,10 @@ class Deliverer:
     def _bug(self, flights: Sequence[Flight], error: Unclassified, cause: BaseException) -> None:
         if not flights:
             return
-        destination = self.destinations[flights[0].message.destination]
-        self._emit(PublisherFailed(flights[0].message, cause))
-        if self._on_unclassified(destination, error):
+        first = flights[0].message
+        self._emit(PublisherFailed(first, cause))
+        self.attempts.bug(len(flights))
+        if self._on_unclassified(self.destinations[first.destination], error):
             for flight in flights:
                 self._settle(flight, RetryableFailure(f"unclassified: {error}"))
             return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pgoutbox.dispatch.claim import is_suspect
 from pgoutbox.dispatch.share import share
+from pgoutbox.dispatch.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -106,6 +107,7 @@ class InFlight:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self.usage = Usage(limit)
         self._flights: dict[tuple[int, int], Flight] = {}
         """By lease: after a long outage this worker may reclaim what it still holds."""
         self._running: dict[asyncio.Task[None], Sequence[Flight]] = {}
@@ -178,6 +180,7 @@ class InFlight:
         self._running[task] = flights
         destination = flights[0].message.destination
         self._publishing[destination] += len(flights)
+        self.usage.changed(destination, self._publishing[destination])
         for flight in flights:
             if flight.run is not None:
                 self._publishing_ordered[destination] += 1
@@ -192,6 +195,7 @@ class InFlight:
         flights = self._running.pop(task)
         destination = flights[0].message.destination
         self._publishing[destination] -= len(flights)
+        self.usage.changed(destination, self._publishing[destination])
         for flight in flights:
             if flight.run is not None:
                 self._publishing_ordered[destination] -= 1

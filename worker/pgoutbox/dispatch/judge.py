@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pgoutbox.destinations.destination import Destination
+    from pgoutbox.dispatch.tally import Attempts
     from pgoutbox.events import Event
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.outcome import Outcome
@@ -34,15 +35,23 @@ class Judge:
         destination: Destination,
         emit: Callable[[Event], None],
         publishing: Callable[[], int],
+        attempts: Attempts,
     ) -> None:
-        """``publishing`` tells how many messages are on their way there."""
+        """``publishing`` tells how many messages are on their way there; ``attempts`` counts."""
         self._destination = destination
         self._emit = emit
         self._publishing = publishing
+        self._attempts = attempts
         self._told_open = False
 
     def judge(self, message: ClaimedMessage, outcome: Outcome) -> Outcome:
         """The outcome, with what it means for others filled in."""
+        probing = self._destination.breaker.is_open
+        judged = self._judged(message, outcome)
+        self._attempts.count(judged, probing=probing)
+        return judged
+
+    def _judged(self, message: ClaimedMessage, outcome: Outcome) -> Outcome:
         match outcome:
             case Published() | Deferred():
                 self._reached()

@@ -96,10 +96,22 @@ class Rounds:
                 state="running" if dispatcher.stop is None else "draining",
                 slots=dispatcher.options.max_in_flight,
                 busy=len(dispatcher.in_flight),
-                counters=dispatcher.tally.counts,
+                counters=self._counters(),
                 destinations=self._destinations(),
             ),
         )
+
+    def _counters(self) -> dict[str, float]:
+        """Since the process began; `pgoutbox_operator.scaling.sample.Worker` says what for."""
+        dispatcher = self._dispatcher
+        attempts = dispatcher.deliverer.attempts
+        slots = {name: one.concurrency for name, one in dispatcher.destinations.items()}
+        return {
+            **dispatcher.tally.counts,
+            "attempts": attempts.ended,
+            "failed": attempts.failed,
+            "busy_seconds": round(dispatcher.in_flight.usage.seconds(slots), 3),
+        }
 
     def _destinations(self) -> dict[str, dict[str, Any]]:
         now = time.monotonic()

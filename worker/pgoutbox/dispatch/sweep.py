@@ -149,7 +149,7 @@ class Heartbeat:
     state: str
     slots: int
     busy: int
-    counters: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, float] = field(default_factory=dict)
     destinations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 

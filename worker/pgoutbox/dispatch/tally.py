@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from pgoutbox.events import Claimed, Finalized, LeaseLost
-from pgoutbox.outcome import Bury, Finish, Interrupted, Unstarted
+from pgoutbox.outcome import (
+    Bury,
+    Deferred,
+    Finish,
+    Interrupted,
+    PermanentFailure,
+    Published,
+    RetryableFailure,
+    Unavailable,
+    Unstarted,
+)
 
 if TYPE_CHECKING:
     from pgoutbox.events import Event
+    from pgoutbox.outcome import Outcome
 
 
 class Tally:
@@ -41,6 +52,34 @@ class Tally:
             self.counts["published"] += finished
             self.counts["buried"] += buried
             self.counts["returned"] += len(batch) - finished - buried
+
+
+class Attempts:
+    """Publishes that ended, and those of them that may work later: whether downstream takes more.
+
+    A failure while the breaker is open or half open is in neither: it is a probe, and no news.
+    """
+
+    def __init__(self) -> None:
+        self.ended = self.failed = 0
+
+    def count(self, outcome: Outcome, *, probing: bool) -> None:
+        """One that ended. ``probing``: the breaker was not closed before."""
+        match outcome:
+            case Published() | Deferred() | PermanentFailure(gone=False):
+                self.ended += 1
+            case RetryableFailure() | Unavailable() | PermanentFailure():
+                self.ended += not probing
+                self.failed += not probing
+            case Interrupted() | Unstarted():
+                pass
+            case _:
+                assert_never(outcome)
+
+    def bug(self, number: int) -> None:
+        """So many that a bug in the publisher ended."""
+        self.ended += number
+        self.failed += number
 
 
 class DrainCount:
