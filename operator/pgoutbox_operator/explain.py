@@ -17,11 +17,12 @@ from pgoutbox_operator.wishes import policy_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pgoutbox.database.statistics import Statistics
     from pgoutbox_operator.cluster import Object
     from pgoutbox_operator.crd import ScalerSpec
     from pgoutbox_operator.database import Database
     from pgoutbox_operator.run import Operator
-    from pgoutbox_operator.scaling import Decision, Policy
+    from pgoutbox_operator.scaling import Decision, Outbox, Policy
 
 REASONS = {
     Reason.STEADY: "neither more nor fewer are needed",
@@ -90,9 +91,13 @@ async def _sample(operator: Operator, body: Object, spec: ScalerSpec, database: 
     found = None if database.look is None else database.look.statistics
     return Sample(
         fleet=seen.fleet(found.workers if found is not None else ()),
-        outbox=None if found is None else samples.outbox_of(found, spec.destinations),
+        outbox=None if found is None else _outbox(found, spec),
         age=database.age,
     )
+
+
+def _outbox(found: Statistics, spec: ScalerSpec) -> Outbox:
+    return samples.outbox_of(found, spec.destinations, fresh=policy_of(spec).stale)
 
 
 def _sentences(decision: Decision, policy: Policy, spec: ScalerSpec) -> Iterator[str]:

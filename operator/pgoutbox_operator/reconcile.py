@@ -191,16 +191,16 @@ class Reconciler:
             raise AssertionError("only called for a spec that was read")
         look = known.look
         found = None if look is None else look.statistics
-        names = spec.destinations
+        names, policy = spec.destinations, policy_of(spec)
         sample = Sample(
             fleet=seen.fleet(found.workers if found is not None else ()),
-            outbox=None if found is None else samples.outbox_of(found, names),
+            outbox=None if found is None else samples.outbox_of(found, names, fresh=policy.stale),
             age=known.age,
         )
         if not known.looks:
             # The first look is under way. To decide without it would be one miss too many.
             return visit
-        state, decision = decide(self.state, sample, self._now(), policy=policy_of(spec))
+        state, decision = decide(self.state, sample, self._now(), policy=policy)
         visit = replace(
             visit,
             decision=decision,

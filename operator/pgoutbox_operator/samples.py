@@ -5,36 +5,44 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pgoutbox_operator import clock
-from pgoutbox_operator.scaling import Outbox, Worker
+from pgoutbox_operator.scaling import Outbox, Worker, open_destinations
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from pgoutbox.database.statistics import DestinationStatistics, Statistics, WorkerStatistics
 
-LIVE_SECONDS = 15.0
-"""Three heartbeats: a worker that was silent for longer serves nobody."""
 CLOSED = "closed"
 """A breaker that is half open lets a probe through, and no backlog."""
 
 
-def outbox_of(found: Statistics, destinations: Collection[str]) -> Outbox:
-    """``destinations``: those that count; none named: all."""
+def outbox_of(found: Statistics, destinations: Collection[str], *, fresh: float) -> Outbox:
+    """``destinations``: those that count; none named: all.
+
+    ``fresh``: seconds for which a heartbeat speaks for its worker.
+    """
     wanted = {
         name: counts
         for name, counts in found.destinations.items()
         if not destinations or name in destinations
     }
-    workers = [worker for worker in found.workers if _serves(worker, destinations)]
-    closed = {name: counts for name, counts in wanted.items() if not is_out(name, workers)}
+    workers = tuple(
+        _worker(worker, found.at, destinations)
+        for worker in found.workers
+        if _serves(worker, destinations)
+    )
+    opened = open_destinations(workers, fresh=fresh)
+    closed = [counts for name, counts in wanted.items() if name not in opened]
     return Outbox(
         at=found.at,
-        ready=sum(each.ready for each in closed.values()),
-        oldest_ready_age=max((each.oldest_ready_age for each in closed.values()), default=0.0),
+        ready=sum(each.ready for each in closed),
+        oldest_ready_age=max((each.oldest_ready_age for each in closed), default=0.0),
         undelivered=sum(each.undelivered for each in wanted.values()),
         scheduled=sum(each.scheduled for each in wanted.values()),
+        next_due_in=_next_due_in(wanted.values()),
+        lanes=_lanes(closed),
         capped=any(_is_capped(each, found.cap) for each in wanted.values()),
-        workers=tuple(_worker(each, found.at) for each in workers),
+        workers=workers,
     )
 
 
@@ -47,17 +55,18 @@ def dead(found: Statistics, destinations: Collection[str]) -> int:
     )
 
 
-def is_out(destination: str, workers: Sequence[WorkerStatistics]) -> bool:
-    """Every live worker that serves it says that it takes nothing now; one says so for itself."""
-    said = [
-        worker.destinations[destination]
-        for worker in workers
-        if worker.seen_age <= LIVE_SECONDS and destination in worker.destinations
-    ]
-    return bool(said) and all(_is_out(each) for each in said)
+def _next_due_in(found: Iterable[DestinationStatistics]) -> float | None:
+    return min((each.next_due_in for each in found if each.next_due_in is not None), default=None)
 
 
-def _is_out(said: Mapping[str, Any]) -> bool:
+def _lanes(found: Collection[DestinationStatistics]) -> int | None:
+    """Where one message without an ordering key is under way, many may be."""
+    if any(each.ready_unordered != 0 or each.processing_unordered != 0 for each in found):
+        return None
+    return sum(each.ready_lanes + (each.processing_lanes or 0) for each in found) or None
+
+
+def _takes_nothing(said: Mapping[str, Any]) -> bool:
     return said.get("breaker", CLOSED) != CLOSED or bool(said.get("stopped"))
 
 
@@ -72,22 +81,30 @@ def _is_capped(counts: DestinationStatistics, cap: int) -> bool:
     return max(counts.ready, counts.waiting, counts.scheduled, counts.processing) >= cap
 
 
-def _worker(worker: WorkerStatistics, now: float) -> Worker:
+def _worker(worker: WorkerStatistics, now: float, destinations: Collection[str]) -> Worker:
     counted = worker.counters
-    published = int(counted.get("published", 0))
-    buried = int(counted.get("buried", 0))
-    returned = int(counted.get("returned", 0))
     seen_at = now - worker.seen_age
+    said = worker.destinations
     return Worker(
         incarnation=worker.incarnation,
         seen_age=worker.seen_age,
         uptime=max(0.0, seen_at - clock.parse(worker.started_at)),
-        slots=worker.slots,
+        slots=_slots(worker, destinations),
         running=worker.state == "running",
-        finished=published + buried,
-        attempts=int(counted.get("attempts", published + buried + returned)),
-        failed=int(counted.get("failed", returned)),
+        finished=int(counted.get("published", 0)) + int(counted.get("buried", 0)),
+        attempts=int(counted.get("attempts", 0)),
+        failed=int(counted.get("failed", 0)),
         busy_seconds=float(counted.get("busy_seconds", 0.0)),
-        serves=frozenset(worker.destinations),
-        opened=frozenset(name for name, said in worker.destinations.items() if _is_out(said)),
+        serves=frozenset(said),
+        opened=frozenset(name for name, each in said.items() if _takes_nothing(each)),
     )
+
+
+def _slots(worker: WorkerStatistics, destinations: Collection[str]) -> int:
+    """Of the narrowest destination that counts: with more lanes than these another worker helps."""
+    narrow = (
+        int(said["slots"])
+        for name, said in worker.destinations.items()
+        if "slots" in said and (not destinations or name in destinations)
+    )
+    return min([worker.slots, *narrow])

@@ -45,7 +45,11 @@ async def test_a_running_worker_tells_who_it_is_and_what_it_does(
     assert (worker["incarnation"], worker["owner"]) == (incarnation, "w-0")
     assert (worker["version"], worker["state"], worker["slots"]) == (__version__, "running", 7)
     assert worker["counters"]["claimed"] == 3
-    assert worker["destinations"]["default"] == {"stopped": False, "breaker": "closed"}
+    assert worker["destinations"]["default"] == {
+        "stopped": False,
+        "breaker": "closed",
+        "slots": 50,
+    }
 
 
 async def test_a_worker_that_ended_in_order_leaves_no_row_behind(

@@ -27,7 +27,7 @@ POLICY = Policy(max_replicas=10)
 
 
 def seen_by_the_operator(conn: psycopg.Connection[Any]) -> Outbox:
-    return samples.outbox_of(statistics.read(conn, schema="public"), ())
+    return samples.outbox_of(statistics.read(conn, schema="public"), (), fresh=POLICY.stale)
 
 
 async def test_the_law_learns_from_it_what_a_replica_could_do(

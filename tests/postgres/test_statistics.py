@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
 NOTHING = {
     "ready": 0,
+    "ready_unordered": 0,
     "waiting": 0,
     "scheduled": 0,
     "processing": 0,
+    "processing_unordered": 0,
+    "processing_lanes": 0,
     "expired": 0,
     "dead": 0,
     "ready_lanes": 0,
@@ -63,15 +66,15 @@ def test_an_empty_table_has_no_destination_and_no_worker(conn: psycopg.Connectio
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [
-        ({}, {"ready": 1}),
+        ({}, {"ready": 1, "ready_unordered": 1}),
         (LATER, {"scheduled": 1}),
-        (LEASED, {"processing": 1}),
-        (EXPIRED, {"processing": 1, "expired": 1}),
+        (LEASED, {"processing": 1, "processing_unordered": 1}),
+        (EXPIRED, {"processing": 1, "processing_unordered": 1, "expired": 1}),
         (DEAD, {"dead": 1}),
         (DEAD | {"done_at": "1999-01-01Z"}, {"dead": 1}),
         ({"ordering_key": "k"}, {"ready": 1, "ready_lanes": 1}),
         (LATER | {"ordering_key": "k"}, {"scheduled": 1}),
-        (LEASED | {"ordering_key": "k"}, {"processing": 1}),
+        (LEASED | {"ordering_key": "k"}, {"processing": 1, "processing_lanes": 1}),
         (EXPIRED | {"ordering_key": "k"}, {"processing": 1, "expired": 1, "ready_lanes": 1}),
         (DEAD | {"ordering_key": "k"}, {"dead": 1, "blocked_lanes": 1}),
         (DEAD | {"ordering_key": "k", "done_at": "1999-01-01Z"}, {"dead": 1}),
@@ -96,8 +99,8 @@ def test_destinations_are_counted_apart_and_sorted_by_name(conn: psycopg.Connect
     found = read(conn).destinations
     assert [(name, counts(found[name])) for name in found] == [
         ("attic", {"dead": 1}),
-        ("bank", {"ready": 2}),
-        ("mail", {"ready": 1}),
+        ("bank", {"ready": 2, "ready_unordered": 2}),
+        ("mail", {"ready": 1, "ready_unordered": 1}),
     ]
 
 
@@ -113,8 +116,10 @@ def test_counts_stop_at_the_cap_or_at_twice_the_cap_where_lanes_are_counted_apar
     found = counts(only(conn, cap=10))
     assert found == {
         "ready": 20,
+        "ready_unordered": 10,
         "waiting": 10,
         "processing": 10,
+        "processing_unordered": 10,
         "expired": 10,
         "dead": 10,
         "ready_lanes": 10,
@@ -159,6 +164,37 @@ def test_the_oldest_ready_age_leaves_out_what_cannot_be_claimed_yet(
     assert only(conn).oldest_ready_age == pytest.approx(7200, abs=60)
 
 
+@pytest.mark.parametrize(("ordered", "unordered"), [(60, 90), (90, 60), (60, None), (None, 60)])
+def test_the_next_scheduled_message_may_be_in_a_lane_or_in_none(
+    conn: psycopg.Connection, ordered: int | None, unordered: int | None
+) -> None:
+    insert(conn)
+    for key, seconds in (("k", ordered), (None, unordered)):
+        if seconds is not None:
+            fill(
+                conn,
+                2,
+                available_at=f"now() + g * interval '{seconds} s'",
+                ordering_key="NULL" if key is None else "'k'",
+            )
+    assert only(conn).next_due_in == pytest.approx(60, abs=20)
+
+
+def test_nothing_is_next_where_nothing_is_scheduled(conn: psycopg.Connection) -> None:
+    insert(conn)
+    insert(conn, **LEASED)
+    assert only(conn).next_due_in is None
+
+
+def test_a_lane_of_which_a_worker_holds_several_messages_is_one(conn: psycopg.Connection) -> None:
+    for key in ("a", "a", "b"):
+        insert(conn, ordering_key=key, **LEASED)
+    insert(conn, ordering_key="a")
+    insert(conn, ordering_key="c")
+    found = only(conn)
+    assert (found.processing, found.processing_lanes, found.ready_lanes) == (3, 2, 1)
+
+
 def test_dead_letters_have_no_age(conn: psycopg.Connection) -> None:
     insert(conn, **DEAD)
     found = only(conn)
@@ -182,7 +218,7 @@ def test_a_role_that_can_call_nothing_else_can_read_them(
         login_role(dsn, "EXECUTE ON FUNCTION outbox_stats(integer)") as role,
         psycopg.connect(role.dsn) as scaler,
     ):
-        assert counts(only(scaler)) == {"ready": 1}
+        assert counts(only(scaler)) == {"ready": 1, "ready_unordered": 1}
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             scaler.execute("SELECT FROM outbox")
 
@@ -193,7 +229,7 @@ async def test_the_async_reader_sees_the_same(
     insert(conn)
     heartbeat(conn, "pod-a")
     found = await statistics.read_async(aconn, schema="public")
-    assert counts(found.destinations["default"]) == {"ready": 1}
+    assert counts(found.destinations["default"]) == {"ready": 1, "ready_unordered": 1}
     assert [worker.owner for worker in found.workers] == ["pod-a"]
 
 
@@ -202,7 +238,7 @@ def test_another_schema_is_read_whatever_the_search_path_is(empty_dsn: str) -> N
         migrate.apply(conn, schema="app")
         conn.execute("SELECT app.outbox_enqueue('t', 'i', 'e', '1')")
         found = statistics.read(conn, schema="app")
-        assert counts(found.destinations["default"]) == {"ready": 1}
+        assert counts(found.destinations["default"]) == {"ready": 1, "ready_unordered": 1}
         assert statistics.attempts_histogram(
             conn, schema="app", destinations=["default"], cap=10
         ) == {"default": {0: 1}}

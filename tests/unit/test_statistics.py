@@ -44,6 +44,11 @@ def test_what_a_newer_schema_adds_is_left_out() -> None:
     assert found.workers[0].busy == 7
 
 
+def test_what_was_added_lately_is_unknown_where_the_schema_is_older() -> None:
+    found = answer([], bank=COUNTS).destinations["bank"]
+    assert (found.ready_unordered, found.processing_lanes, found.next_due_in) == (None, None, None)
+
+
 def test_undelivered_is_what_a_worker_still_has_to_do() -> None:
     counts = COUNTS | {"ready": 1, "waiting": 2, "scheduled": 4, "processing": 8, "dead": 16}
     assert answer([], bank=counts | {"expired": 8}).destinations["bank"].undelivered == 15

@@ -12,7 +12,7 @@ from pgoutbox_operator.cluster import Scale
 from pgoutbox_operator.connections import place_of
 from pgoutbox_operator.crd import ScalerSpec
 from pgoutbox_operator.permissions import Permissions, access_of
-from pgoutbox_operator.scaling import Budget, Fallback, Policy
+from pgoutbox_operator.scaling import Budget, Fallback, Outbox, Policy
 from pgoutbox_operator.target import Target
 from pgoutbox_operator.wishes import policy_of
 from tests.support.kube import scaler
@@ -23,10 +23,15 @@ OPEN = {"breaker": "open", "stopped": False}
 HALF = {"breaker": "half_open", "stopped": False}
 CLOSED = {"breaker": "closed", "stopped": False}
 STOPPED = {"breaker": "closed", "stopped": True}
+LONG_AGO = "1970-01-01T00:00:00+00:00"
 
 
 def statistics(*workers: WorkerStatistics, **destinations: Any) -> Statistics:
     return Statistics(at=1000.0, cap=10_000, destinations=destinations, workers=workers)
+
+
+def outbox_of(found: Statistics, destinations: tuple[str, ...] = ()) -> Outbox:
+    return samples.outbox_of(found, destinations, fresh=45.0)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +52,22 @@ def test_a_destination_is_out_when_every_live_worker_says_so(
     workers = [worker(str(index), destinations={"a": each}) for index, each in enumerate(said)]
     dead = worker("dead", destinations={"a": CLOSED}, seen_age=60.0)
     elsewhere = worker("elsewhere", destinations={"b": CLOSED})
-    assert samples.is_out("a", [*workers, dead, elsewhere]) is out
+    found = statistics(*workers, dead, elsewhere, a=counts(ready=5))
+    assert outbox_of(found).ready == (0 if out else 5)
+
+
+def test_a_worker_that_has_just_started_does_not_know_yet_what_is_out() -> None:
+    young = worker("young", destinations={"a": CLOSED}, started_at="1970-01-01T00:16:10+00:00")
+    found = statistics(
+        worker(destinations={"a": OPEN}, started_at=LONG_AGO), young, a=counts(ready=5)
+    )
+    assert outbox_of(found).ready == 0
+
+
+def test_a_worker_that_drains_has_no_say_in_what_is_out() -> None:
+    draining = worker("draining", destinations={"a": CLOSED}, state="draining")
+    found = statistics(worker(destinations={"a": OPEN}), draining, a=counts(ready=5))
+    assert outbox_of(found).ready == 0
 
 
 def test_what_waits_behind_an_open_breaker_is_owed_and_not_ready() -> None:
@@ -56,7 +76,7 @@ def test_what_waits_behind_an_open_breaker_is_owed_and_not_ready() -> None:
         a=counts(ready=100, oldest_ready_age=50.0),
         b=counts(ready=7, scheduled=2, processing=3, oldest_ready_age=4.0),
     )
-    outbox = samples.outbox_of(found, ())
+    outbox = outbox_of(found)
     assert (outbox.ready, outbox.oldest_ready_age) == (7, 4.0)
     assert (outbox.undelivered, outbox.scheduled) == (112, 2)
     (seen,) = outbox.workers
@@ -64,13 +84,13 @@ def test_what_waits_behind_an_open_breaker_is_owed_and_not_ready() -> None:
 
 
 def test_an_empty_outbox_is_one_with_nothing_in_it() -> None:
-    outbox = samples.outbox_of(statistics(), ())
+    outbox = outbox_of(statistics())
     assert (outbox.ready, outbox.oldest_ready_age, outbox.undelivered) == (0, 0.0, 0)
 
 
 def test_a_count_at_its_cap_is_at_least_that() -> None:
-    assert samples.outbox_of(statistics(a=counts(ready=10_000)), ()).capped
-    assert not samples.outbox_of(statistics(a=counts(ready=9_999, dead=10_000)), ()).capped
+    assert outbox_of(statistics(a=counts(ready=10_000))).capped
+    assert not outbox_of(statistics(a=counts(ready=9_999, dead=10_000))).capped
 
 
 def test_only_the_named_destinations_and_their_workers_count() -> None:
@@ -81,7 +101,7 @@ def test_only_the_named_destinations_and_their_workers_count() -> None:
         a=counts(ready=1, dead=4),
         b=counts(ready=2, dead=8),
     )
-    outbox = samples.outbox_of(found, ("b",))
+    outbox = outbox_of(found, ("b",))
     assert outbox.ready == 2
     assert [each.incarnation for each in outbox.workers] == ["b", "any"]
     assert (samples.dead(found, ("b",)), samples.dead(found, ())) == (8, 12)
@@ -90,14 +110,47 @@ def test_only_the_named_destinations_and_their_workers_count() -> None:
 def test_a_worker_is_known_by_its_counters() -> None:
     counters = {"published": 5, "buried": 1, "returned": 2}
     started = "1970-01-01T00:10:00+00:00"
-    (old,) = samples.outbox_of(
-        statistics(worker(counters=counters, started_at=started)), ()
-    ).workers
-    assert (old.finished, old.attempts, old.failed, old.busy_seconds) == (6, 8, 2, 0.0)
+    (old,) = outbox_of(statistics(worker(counters=counters, started_at=started))).workers
+    assert (old.finished, old.attempts, old.failed, old.busy_seconds) == (6, 0, 0, 0.0)
     assert old.uptime == 1000 - 1 - 600
     more = counters | {"attempts": 9, "failed": 1, "busy_seconds": 2.5}
-    (new,) = samples.outbox_of(statistics(worker(counters=more, state="draining")), ()).workers
+    (new,) = outbox_of(statistics(worker(counters=more, state="draining"))).workers
     assert (new.attempts, new.failed, new.busy_seconds, new.running) == (9, 1, 2.5, False)
+
+
+def test_a_worker_has_as_many_slots_as_the_narrowest_destination_that_counts() -> None:
+    wide, narrow = CLOSED | {"slots": 50}, CLOSED | {"slots": 4}
+    found = statistics(worker(slots=200, destinations={"a": wide, "b": narrow}))
+    assert outbox_of(found).workers[0].slots == 4
+    assert outbox_of(found, ("a",)).workers[0].slots == 50
+    assert outbox_of(statistics(worker(slots=200))).workers[0].slots == 200
+
+
+@pytest.mark.parametrize(
+    ("given", "lanes"),
+    [
+        ({"ready": 90, "ready_lanes": 3, "processing": 20, "processing_lanes": 2}, 5),
+        ({"ready": 90, "ready_lanes": 3, "ready_unordered": 1}, None),
+        ({"ready": 90, "ready_lanes": 3, "processing_unordered": 1}, None),
+        ({"ready": 90, "ready_lanes": 3, "ready_unordered": None}, None),
+        ({}, None),
+    ],
+)
+def test_lanes_are_known_where_every_message_that_is_ready_or_under_way_is_in_one(
+    given: dict[str, Any], lanes: int | None
+) -> None:
+    assert outbox_of(statistics(a=counts(**given), b=counts(scheduled=1))).lanes == lanes
+
+
+def test_the_next_one_that_is_due_may_be_of_any_destination_that_counts() -> None:
+    found = statistics(
+        a=counts(scheduled=1, next_due_in=30.0),
+        b=counts(next_due_in=None),
+        c=counts(next_due_in=7.0),
+    )
+    assert outbox_of(found).next_due_in == 7.0
+    assert outbox_of(found, ("a", "b")).next_due_in == 30.0
+    assert outbox_of(found, ("b",)).next_due_in is None
 
 
 def pod(name: str, *, created: str = "2026-01-01T00:00:00Z", **of: Any) -> dict[str, Any]:

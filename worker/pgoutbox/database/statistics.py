@@ -6,7 +6,7 @@ call nothing else can read it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
@@ -47,6 +47,14 @@ class DestinationStatistics:
     """Since when the oldest ready message is due; of lanes, the first counts. 0 when none is."""
     oldest_blocked_age: float
     """How long ago the oldest message died that still blocks its lane. 0 when none does."""
+    ready_unordered: int | None = None
+    """Of the ready ones, those without an ordering key. None, as the rest of these, where the
+    schema is older than migration 0006."""
+    processing_unordered: int | None = None
+    processing_lanes: int | None = None
+    """Lanes of which something is under a lease that is in force."""
+    next_due_in: float | None = None
+    """Seconds until the first of the scheduled ones is due; None when there is none."""
 
     @property
     def undelivered(self) -> int:
@@ -238,8 +246,13 @@ SELECT x.destination, x.id
 
 
 def _fields_of(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    optional = {field.name: field.default for field in fields(kind) if field.default is not MISSING}
     try:
-        return {field.name: given[field.name] for field in fields(kind)}
+        return optional | {
+            field.name: given[field.name]
+            for field in fields(kind)
+            if field.name in given or field.name not in optional
+        }
     except KeyError as missing:
         raise MigrationError(
             "the outbox of this database is older than this pgoutbox (its statistics say nothing"

@@ -119,6 +119,7 @@ class Rounds:
             name: {
                 "stopped": destination.stopped,
                 "breaker": destination.breaker.state(now),
+                "slots": destination.concurrency,
             }
             for name, destination in self._dispatcher.destinations.items()
         }
