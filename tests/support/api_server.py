@@ -67,7 +67,7 @@ class ApiServer:
             return answer
 
     async def get(self, path: str, **query: str) -> Object:
-        return await self.ask("GET", path, **query)
+        return await self.ask("GET", path, None, **query)
 
     async def find(self, path: str) -> Object | None:
         """None where there is no such thing."""
@@ -197,6 +197,11 @@ class Shop:
     async def until_replicas(self, replicas: int, *, within: float = PATIENCE) -> None:
         await self.api.until(
             self.deployment(), lambda found: found["spec"]["replicas"] == replicas, within=within
+        )
+
+    async def until_more_replicas(self, than: int, *, within: float = PATIENCE) -> None:
+        await self.api.until(
+            self.deployment(), lambda found: found["spec"]["replicas"] > than, within=within
         )
 
     async def until_condition(

@@ -79,6 +79,18 @@ class OperatorProcess:
         samples = (line.rsplit(" ", 1) for line in text.splitlines() if line[:1] not in {"#", ""})
         return {name: float(value) for name, value in samples}
 
+    async def until_visits(self, number: int) -> None:
+        """Return once it has visited its only object so often, or once more."""
+        seen: set[float] = set()
+        deadline = time.monotonic() + START
+        while len(seen) < number:
+            for name, value in (await self.metrics()).items():
+                if name.startswith("outbox_scaler_last_reconcile_timestamp_seconds") and value:
+                    seen.add(value)
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{len(seen)} visits: {self._log.read_text()[-4000:]}")
+            await asyncio.sleep(STEP)
+
     async def until(self, holds: Callable[[], object], *, within: float = START) -> None:
         """Return once it holds, of the log for one."""
         deadline = time.monotonic() + within
