@@ -82,13 +82,20 @@ class OperatorProcess:
     async def until_visits(self, number: int) -> None:
         """Return once it has visited its only object so often, or once more."""
         seen: set[float] = set()
+
+        def enough(found: dict[str, float]) -> bool:
+            name = "outbox_scaler_last_reconcile_timestamp_seconds"
+            seen.update(value for key, value in found.items() if key.startswith(name) and value)
+            return len(seen) >= number
+
+        await self.until_metrics(enough)
+
+    async def until_metrics(self, holds: Callable[[dict[str, float]], object]) -> None:
+        """Return once it holds."""
         deadline = time.monotonic() + START
-        while len(seen) < number:
-            for name, value in (await self.metrics()).items():
-                if name.startswith("outbox_scaler_last_reconcile_timestamp_seconds") and value:
-                    seen.add(value)
+        while not holds(found := await self.metrics()):
             if time.monotonic() > deadline:
-                raise AssertionError(f"{len(seen)} visits: {self._log.read_text()[-4000:]}")
+                raise AssertionError(f"{found}: {self._log.read_text()[-4000:]}")
             await asyncio.sleep(STEP)
 
     async def until(self, holds: Callable[[], object], *, within: float = START) -> None:
