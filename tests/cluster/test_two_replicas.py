@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pgoutbox_operator.gate import DURATION, RETRY
-from tests.support.operator_process import OperatorProcess, operating
+from tests.support.operator_process import operating
 from tests.support.outbox_rows import fill
 
 if TYPE_CHECKING:
