@@ -29,6 +29,8 @@ class Fleet:
         self.replicas = 0
         self.on_ready: Callable[[Pod], None] = lambda _: None
         self.on_drain: Callable[[Pod], None] = lambda _: None
+        self.rank: Callable[[Pod], tuple[float, ...]] = lambda pod: (-pod.created,)
+        """Of pods that are alike ready, the least goes first: here the newest."""
         self._shape = shape
         self._clock = clock
         self._tally = tally
@@ -88,8 +90,8 @@ class Fleet:
             self._tally.pod_seconds += self._clock.now - pod.created
 
     def _victims(self, count: int) -> list[Pod]:
-        # As a ReplicaSet does: those that are not ready first, then the newest.
-        order = sorted(self.pods, key=lambda pod: (pod.ready, -pod.created))
+        # As a ReplicaSet does: those that are not ready first.
+        order = sorted(self.pods, key=lambda pod: (pod.ready, *self.rank(pod)))
         return order[: max(0, count)]
 
     def _create(self) -> Pod:

@@ -48,6 +48,8 @@ class Shape:
     """Whether any attempt may fail."""
     database_away: tuple[float, float] | None = None
     contention: Contention = field(default_factory=Contention)
+    slots: int = SLOTS
+    service: float = SERVICE
     startup: float = 20.0
     max_replicas: int = 40
     min_replicas: int = 1

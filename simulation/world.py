@@ -11,7 +11,7 @@ from simulation.failing import delay_after_failure
 from simulation.fleet import Fleet
 from simulation.messages import Message
 from simulation.outbox import Outbox
-from simulation.shape import OBJECTIVE, SERVICE, SLOTS
+from simulation.shape import OBJECTIVE
 from simulation.tally import Point, Result, Tally
 
 if TYPE_CHECKING:
@@ -39,19 +39,19 @@ class World:
         self.clock = Clock()
         self.outbox = Outbox(shape.destinations)
         self.tally = Tally(OBJECTIVE)
-        self.fleet = Fleet(shape, self.clock, self.tally, seed, SLOTS)
+        self.fleet = Fleet(shape, self.clock, self.tally, seed, shape.slots)
         self.rng = random.Random(seed + 1)  # noqa: S311 - a simulation
         self._arrivals = arrivals
         self._next = 0
         self._plotted = 0
-        self._downstream = Downstream(service=SERVICE, faults=shape.faults, seed=seed + 2)
+        self._downstream = Downstream(service=shape.service, faults=shape.faults, seed=seed + 2)
         self._spare: list[dict[Pod, None]] = [{} for _ in range(shape.destinations)]
         """For each destination, pods with a free slot and a closed breaker."""
         self._simple = shape.destinations == 1 and not shape.failing
         self._busy = 0
         self.database_away = False
         self._unrecorded: list[tuple[Pod, Message, bool]] = []
-        self._slowdown = shape.contention.slowdown(4 * shape.max_replicas, SLOTS)
+        self._slowdown = shape.contention.slowdown(4 * shape.max_replicas, shape.slots)
         self._single = self.outbox.queues[0]
         self.fleet.on_ready, self.fleet.on_drain = self._joined, self._leave
 
