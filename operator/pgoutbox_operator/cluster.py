@@ -62,7 +62,6 @@ class Cluster:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS)
 
     async def has_definition(self) -> bool:
         """Whether the cluster knows the custom resource."""
@@ -114,9 +113,12 @@ class Cluster:
         path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
         return _items(await self._request("GET", path, query={"resourceVersion": "0"}))
 
-    async def secret(self, namespace: str, name: str, key: str) -> str | None:
+    async def secret(
+        self, namespace: str, name: str, key: str, *, seconds: float = REQUEST_SECONDS
+    ) -> str | None:
         """One value of a Secret; None where it lacks the key, or where it is no text."""
-        found = await self._request("GET", f"/api/v1/namespaces/{namespace}/secrets/{name}")
+        path = f"/api/v1/namespaces/{namespace}/secrets/{name}"
+        found = await self._request("GET", path, seconds=seconds)
         encoded = (found.get("data") or {}).get(key)
         try:
             return None if encoded is None else base64.b64decode(encoded).decode()
@@ -152,7 +154,9 @@ class Cluster:
         body: Object | None = None,
         *,
         query: Mapping[str, str] | None = None,
+        seconds: float = REQUEST_SECONDS,
     ) -> Object:
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         content = MERGE_PATCH if method == "PATCH" else "application/json"
         try:
             async with self._link.session.request(
@@ -161,7 +165,7 @@ class Cluster:
                 params=query,
                 data=None if body is None else json.dumps(body),
                 headers={"Content-Type": content, "Accept": "application/json"},
-                timeout=self._timeout,
+                timeout=timeout,
             ) as response:
                 text = await response.text()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

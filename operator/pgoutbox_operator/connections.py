@@ -22,6 +22,10 @@ REREAD_SECONDS = 60.0
 """How soon a Secret that was changed is read again, whether or not the old DSN still works."""
 
 
+SECRET_SECONDS = 3.0
+"""Less than a look may take: an API server that hangs must not take the database away."""
+
+
 class NoConnection(PgOutboxError):  # noqa: N818 - reads better where it is caught
     """There is no DSN to connect with."""
 
@@ -90,7 +94,9 @@ class Connection:
     async def _from_secret(self) -> str:
         place = self._place
         try:
-            found = await self._cluster.secret(place.namespace, place.name, place.key)
+            found = await self._cluster.secret(
+                place.namespace, place.name, place.key, seconds=SECRET_SECONDS
+            )
         except ClusterError as error:
             if error.is_not_found:
                 self._dsn = None

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from pgoutbox_operator.session import Link
     from pgoutbox_operator.supervisor import Supervisor
 
-EXIT_SECONDS = 20.0
-"""Less than the pod's grace period: should kopf not end, we do."""
-
 
 class Backoffs:
     """For ever. kopf exits when its backoffs are used up, and asks a list for its length.
@@ -39,7 +36,8 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.networking.error_backoffs = Backoffs()
     settings.networking.request_timeout = 20
     settings.networking.connect_timeout = 5
-    settings.process.ultimate_exiting_timeout = EXIT_SECONDS
+    # It would also kill a process that begins anew. `Operator` sees to it.
+    settings.process.ultimate_exiting_timeout = None
     # Events are posted by ourselves.
     settings.posting.enabled = False
     settings.posting.level = logging.WARNING

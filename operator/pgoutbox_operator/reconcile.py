@@ -20,7 +20,7 @@ from pgoutbox_operator.notices import scaled
 from pgoutbox_operator.scaling import Sample, State, decide
 from pgoutbox_operator.visit import Finding, Visit
 from pgoutbox_operator.wishes import policy_of
-from pgoutbox_operator.writing import write
+from pgoutbox_operator.writing import confirm, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -225,6 +225,7 @@ class Reconciler:
         self.state = replace(state, wanted=seen.scale.replicas)
         if spec.mode == "Recommend" or not decision.changed:
             return visit
+        await confirm(self.body, self._around.cluster)
         self._unsure = decision.replicas
         finding = await write(
             decision,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pgoutbox_operator.visit import Visit
 
 QUIET_SECONDS = 60.0
-"""Numbers alone are written so often at most."""
+"""What is no news is written so often. That is also how a deletion is noticed that nobody told."""
 DIGITS = 2
 
 
@@ -44,7 +44,7 @@ def is_due(before: ScalerStatus, after: ScalerStatus, age: float | None) -> bool
     told = ("observed_generation", "current_replicas", "desired_replicas", "ready_replicas")
     if any(getattr(before, name) != getattr(after, name) for name in told):
         return True
-    return age >= QUIET_SECONDS and before != after
+    return age >= QUIET_SECONDS
 
 
 def as_patch(status: ScalerStatus) -> dict[str, Any]:

@@ -10,10 +10,24 @@ from pgoutbox_operator.crd import ConditionReason
 from pgoutbox_operator.visit import Finding
 
 if TYPE_CHECKING:
-    from pgoutbox_operator.cluster import Cluster
+    from pgoutbox_operator.cluster import Cluster, Object
     from pgoutbox_operator.gate import Gate
     from pgoutbox_operator.scaling import Decision
     from pgoutbox_operator.target import Target
+
+
+async def confirm(body: Object, cluster: Cluster) -> None:
+    """Raises ClusterError where there is no such object any more, or where nobody knows.
+
+    A deletion that happened while the watch was broken is told by nobody, and what was deleted
+    shall not scale anything. There is no right to ask for the object; this changes nothing.
+    """
+    try:
+        await cluster.write_status(body, {})
+    except ClusterError as error:
+        # Told by a condition, and no reason to do nothing.
+        if not error.is_forbidden:
+            raise
 
 
 async def write(

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import kmock
+from aiohttp import web
 
 from pgoutbox_operator.permissions import Permissions
 from pgoutbox_operator.session import Link, Server
@@ -31,6 +32,7 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 AUTOSCALERS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/outbox-dsn"
 EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
+TOO_OLD = {"kind": "Status", "code": 410, "message": "too old", "metadata": {}}
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 
 
@@ -54,11 +56,39 @@ def scaler(name: str = SCALER, *, uid: str = "1", **changes: Any) -> Object:
     }
 
 
+class Hindered(kmock.KubernetesScaffold):
+    """Answers where there is no obstacle. Nothing is recorded of what there was one to.
+
+    Unlike kmock's own faults it can be changed at any time, and may say anything.
+    """
+
+    hindered = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.obstacle: Callable[[web.BaseRequest], web.Response | None] = lambda _: None
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        instead = self.obstacle(request)
+        if instead is None:
+            return await super().__call__(request)
+        self.hindered += 1
+        await request.read()
+        return instead
+
+
+def refuse(status: int, **headers: str) -> web.Response:
+    """As an API server does it."""
+    reason = HTTPStatus(status).phrase
+    body = {"kind": "Status", "code": status, "message": reason, "metadata": {}}
+    return web.json_response(body, status=status, headers=headers)
+
+
 class FakeKube:
     """The state, and the answers out of it."""
 
     def __init__(self) -> None:
-        self.mock = kmock.KubernetesScaffold()
+        self.mock = Hindered()
         # Before what kmock would say by itself, and after what a test says.
         self.mock.fallback**1 << self._answer
         self.replicas = 2
@@ -68,12 +98,24 @@ class FakeKube:
         self.secret: dict[str, str] = {"dsn": "postgresql://localhost/shop"}
         self.leases: dict[str, Object] = {}
         self.scalers: dict[str, Object] = {}
-        self.status: Object = {}
+        self.deleted: set[str] = set()
+        """The uids of scalers that there were."""
+        self.statuses: dict[str, Object] = {}
+        """Of scalers, by name."""
         self.events: list[Object] = []
+        self.history: list[Object] = []
+        """What watches are told of scalers; its length is the version of everything."""
+        self.compacted = 0
+        """Before this version nothing is known any more."""
         self.watches: list[asyncio.Queue[Object | None]] = []
         self.tokens: list[str | None] = []
         self.asked: list[tuple[str, str]] = []
         """Method and path of each request."""
+
+    @property
+    def status(self) -> Object:
+        """Of the scaler that all tests know."""
+        return self.statuses.setdefault(SCALER, {})
 
     @property
     def conditions(self) -> dict[str, tuple[str, str]]:
@@ -98,7 +140,20 @@ class FakeKube:
         """Add a scaler, or replace it, and tell the watches."""
         kind = "MODIFIED" if body["metadata"]["name"] in self.scalers else "ADDED"
         self.scalers[body["metadata"]["name"]] = body
-        self.tell({"type": kind, "object": body})
+        self._happen(kind, body)
+
+    def delete(self, name: str) -> None:
+        """Take a scaler away, and tell the watches."""
+        body = self.scalers.pop(name)
+        self.deleted.add(body["metadata"]["uid"])
+        self.statuses.pop(name, None)
+        self._happen("DELETED", body)
+
+    def _happen(self, kind: str, body: Object) -> None:
+        event = {"type": kind, "object": body}
+        self.history.append(event)
+        body["metadata"]["resourceVersion"] = str(len(self.history))
+        self.tell(event)
 
     def tell(self, event: Object | None) -> None:
         """To all watches; None ends them."""
@@ -109,19 +164,27 @@ class FakeKube:
         self.tokens.append(request.headers.get("Authorization"))
         path, method = request.url.path, request.method.value.upper()
         self.asked.append((method, path))
+        watching = "watch" in (request.params or {})
         body = json.loads(request.body) if request.body else None
         if path == IN_SHOP:
-            return self._scalers(request)
+            since = int((request.params or {}).get("resourceVersion") or 0)
+            return self._watch(since) if watching else self._list()
+        if path.startswith(f"{IN_SHOP}/") and path.endswith("/status"):
+            return self._store(path.split("/")[-2], body or {})
         return self._of(method, path, body)
 
-    def _scalers(self, request: kmock.Request) -> Any:
-        if not (request.params or {}).get("watch"):
-            items = list(self.scalers.values())
-            return {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}
-        return self._watch()
+    def _list(self) -> Object:
+        items = list(self.scalers.values())
+        version = str(len(self.history))
+        return {"kind": "List", "metadata": {"resourceVersion": version}, "items": items}
 
-    async def _watch(self) -> AsyncIterator[Any]:
+    async def _watch(self, since: int) -> AsyncIterator[Any]:
+        if since < self.compacted:
+            yield {"type": "ERROR", "object": TOO_OLD}
+            return
         queue: asyncio.Queue[Object | None] = asyncio.Queue()
+        for missed in self.history[since:]:
+            queue.put_nowait(missed)
         self.watches.append(queue)
         try:
             yield b""
@@ -138,7 +201,6 @@ class FakeKube:
             "/apis": lambda: {"kind": "APIGroupList", "groups": GROUPS},
             **{path: partial(dict, found) for path, found in DISCOVERY.items()},
             SCALE: lambda: self._scale(body),
-            STATUS: lambda: self._store(body or {}),
             PODS: lambda: {"items": self.pods},
             AUTOSCALERS: lambda: {"items": self.autoscalers},
             SECRET: lambda: {"data": {key: _encoded(each) for key, each in self.secret.items()}},
@@ -148,9 +210,13 @@ class FakeKube:
             raise _refusal(HTTPStatus.NOT_FOUND)
         return answers[path]()
 
-    def _store(self, patch: Object) -> Object:
-        self.status |= {key: each for key, each in patch["status"].items() if each is not None}
-        return {"status": self.status}
+    def _store(self, name: str, patch: Object) -> Object:
+        if patch["metadata"]["uid"] in self.deleted:
+            again = name in self.scalers
+            raise _refusal(HTTPStatus.CONFLICT if again else HTTPStatus.NOT_FOUND)
+        status = self.statuses.setdefault(name, {})
+        status |= {key: each for key, each in patch["status"].items() if each is not None}
+        return {"status": status}
 
     def _event(self, event: Object) -> Object:
         self.events.append(event)

@@ -7,7 +7,7 @@ from typing import Any
 import kmock
 import pytest
 
-from tests.support.kube import AUTOSCALERS, EVENTS, PODS, SCALE, STATUS
+from tests.support.kube import AUTOSCALERS, EVENTS, PODS, SCALE, STATUS, scaler
 from tests.support.visiting import Visits, visits
 
 READING = (SCALE, PODS, AUTOSCALERS)
@@ -111,7 +111,8 @@ async def test_a_status_that_may_not_be_written_is_counted_and_nothing_else_stop
         answer(v, f"patch {STATUS}", 403)
         await scaling(v)
         assert v.kube.replicas == 7
-        assert v.permissions.errors["patch", "outboxscalers/status"] == 1
+        # Once before the replicas are written, to see whether the object is still there.
+        assert v.permissions.errors["patch", "outboxscalers/status"] == 2
         assert not v.reconciler.gone
 
 
@@ -120,6 +121,24 @@ async def test_an_object_that_is_gone_is_not_visited_again() -> None:
         answer(v, f"patch {STATUS}", 404)
         await v.visit()
         assert v.reconciler.gone
+
+
+async def test_an_object_that_is_gone_though_nobody_told_scales_nothing() -> None:
+    async with visits(seedRatePerReplica="50") as v:
+        v.kube.deleted.add("1")
+        await scaling(v)
+        assert v.kube.replicas == 2
+        assert v.kube.said == []
+        assert v.reconciler.gone
+
+
+async def test_an_object_that_is_another_one_by_now_scales_nothing() -> None:
+    async with visits(seedRatePerReplica="50") as v:
+        v.kube.deleted.add("1")
+        v.kube.put(scaler(uid="2"))
+        await scaling(v)
+        assert v.kube.replicas == 2
+        assert len(v.kube.mock[f"patch {SCALE}"]) == 0
 
 
 async def test_an_api_server_that_is_away_for_five_minutes_changes_nothing() -> None:
@@ -153,9 +172,9 @@ async def test_a_write_that_was_done_though_its_answer_is_an_error_is_not_somebo
 async def test_somebody_who_scales_at_the_same_moment_is_not_overwritten() -> None:
     async with visits(seedRatePerReplica="50") as v:
 
-        def beaten(_: object) -> int:
+        def beaten(_: object) -> None:
             v.kube.replicas, v.kube.version = 4, 8
-            return 409
+            raise kmock.KubernetesError(status=409)
 
         v.outbox.has_backlog()
         v.kube.mock[f"patch {SCALE}"][:1] << beaten

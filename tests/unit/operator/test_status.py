@@ -116,7 +116,12 @@ def test_a_number_alone_is_written_once_a_minute() -> None:
     assert report.is_due(before, after, None)
     assert not report.is_due(before, after, 59.0)
     assert report.is_due(before, after, 60.0)
-    assert not report.is_due(after, after, 3600.0)
+    assert not report.is_due(after, after, 59.0)
+
+
+def test_even_what_has_not_changed_is_written_since_that_tells_whether_the_object_exists() -> None:
+    same = report.status_of(visit(), ScalerStatus(), NOW)
+    assert report.is_due(same, same, 60.0)
 
 
 def test_a_condition_or_a_replica_count_is_written_at_once() -> None:
