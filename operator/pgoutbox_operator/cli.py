@@ -11,6 +11,7 @@ import click
 
 from pgoutbox._version import __version__
 from pgoutbox.errors import PgOutboxError
+from pgoutbox_operator import rights
 
 if TYPE_CHECKING:
     from pgoutbox.telemetry.logs_setup import LogFormat
@@ -115,6 +116,38 @@ def crd() -> None:
     click.echo(render(), nl=False)
 
 
+@group.command("rbac")
+@click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    help="Where scalers are; may be repeated. None: a ClusterRole for all of them.",
+)
+@click.option(
+    "--service-account",
+    metavar="NAMESPACE/NAME",
+    default=f"default/{rights.NAME}",
+    show_default=True,
+    help="Whom to allow it.",
+)
+@click.option("--lease", is_flag=True, help="Also what `run --lease` needs.")
+@click.option("--deployment", "deployments", multiple=True, help="Only this one; may be repeated.")
+@click.option("--secret", "secrets", multiple=True, help="Only this one; may be repeated.")
+def rbac(
+    *,
+    namespaces: tuple[str, ...],
+    service_account: str,
+    lease: bool,
+    deployments: tuple[str, ...],
+    secrets: tuple[str, ...],
+) -> None:
+    """Print the Role that allows what the operator does, and nothing else."""
+    account = rights.Account(*_two_names(service_account, "--service-account"))
+    chosen = rights.narrowed(rights.SCALERS, deployments=deployments, secrets=secrets)
+    found = rights.manifests(account, namespaces, chosen, lease=lease)
+    click.echo(rights.render(found), nl=False)
+
+
 @group.command("explain")
 @click.argument("scaler", metavar="NAMESPACE/NAME")
 @click.option(
@@ -131,9 +164,7 @@ def explain(*, scaler: str, seconds: float, connections: Path, insecure: bool) -
     from pgoutbox_operator.explain import explain as lines_of  # noqa: PLC0415
     from pgoutbox_operator.run import Operator, Options  # noqa: PLC0415
 
-    namespace, slash, name = scaler.partition("/")
-    if not (slash and namespace and name):
-        raise click.BadParameter("it has to be NAMESPACE/NAME", param_hint="NAMESPACE/NAME")
+    namespace, name = _two_names(scaler, "NAMESPACE/NAME")
 
     async def main() -> list[str]:
         operator = Operator(Options(connections=connections, insecure=insecure))
@@ -144,6 +175,13 @@ def explain(*, scaler: str, seconds: float, connections: Path, insecure: bool) -
 
     for line in asyncio.run(main()):
         click.echo(line)
+
+
+def _two_names(given: str, hint: str) -> tuple[str, str]:
+    namespace, slash, name = given.partition("/")
+    if not (slash and namespace and name):
+        raise click.BadParameter("it has to be NAMESPACE/NAME", param_hint=hint)
+    return namespace, name
 
 
 def main() -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import time
 import uuid
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import yaml
 
 from pgoutbox_operator.session import find_server
 from tests.support.scaler_cases import spec
@@ -121,6 +124,16 @@ class ApiServer:
                 raise AssertionError(f"{path} is still there after {within:g} s")
             await asyncio.sleep(STEP)
         return time.monotonic() - began
+
+
+def kubeconfig(token: str) -> str:
+    """As KUBECONFIG, for whoever has this token."""
+    given = Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+    config = yaml.safe_load(given.read_text(encoding="utf-8"))
+    [context] = [each for each in config["contexts"] if each["name"] == config["current-context"]]
+    context["context"]["user"] = "token"
+    users = [{"name": "token", "user": {"token": token}}]
+    return yaml.safe_dump(config | {"users": users})
 
 
 @asynccontextmanager
