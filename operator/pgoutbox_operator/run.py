@@ -26,6 +26,7 @@ from pgoutbox_operator.handlers import registry
 from pgoutbox_operator.metrics import ScalerMetrics
 from pgoutbox_operator.notices import Notices
 from pgoutbox_operator.permissions import Permissions
+from pgoutbox_operator.rights import LEASE
 from pgoutbox_operator.session import ACCOUNT, Link, Server, find_server
 from pgoutbox_operator.supervisor import Led, Supervisor
 
@@ -40,7 +41,6 @@ ANEW_SECONDS = 5.0
 """Before watching begins anew after it failed for good."""
 EXIT_SECONDS = 20.0
 """Less than the pod's grace period: should kopf not end, we do."""
-LEASE = "pgoutbox-operator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
