@@ -116,3 +116,10 @@ def test_what_the_worker_broke_off_is_no_attempt(outcome: Outcome) -> None:
     attempts = Attempts()
     attempts.count(outcome, probing=False)
     assert (attempts.ended, attempts.failed) == (0, 0)
+
+
+def test_a_bug_in_a_publisher_fails_all_that_it_held_unless_they_were_probes() -> None:
+    attempts = Attempts()
+    attempts.bug(3, probing=False)
+    attempts.bug(2, probing=True)
+    assert (attempts.ended, attempts.failed) == (3, 3)

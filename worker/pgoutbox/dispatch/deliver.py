@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from pgoutbox.dispatch.ahead import LONGEST_WAIT, Ahead
 from pgoutbox.dispatch.decide import decide
-from pgoutbox.dispatch.flight import Run
 from pgoutbox.dispatch.judge import Judge
 from pgoutbox.dispatch.publish import Unclassified, describe, publish_all
+from pgoutbox.dispatch.runs import Run
 from pgoutbox.dispatch.scan import RunLength
 from pgoutbox.dispatch.tally import Attempts
 from pgoutbox.events import PublisherFailed, Settled
@@ -264,7 +264,7 @@ class Deliverer:
             return
         first = flights[0].message
         self._emit(PublisherFailed(first, cause))
-        self.attempts.bug(len(flights))
+        self._judges[first.destination].bug(len(flights))
         if self._on_unclassified(self.destinations[first.destination], error):
             for flight in flights:
                 self._settle(flight, RetryableFailure(f"unclassified: {error}"))

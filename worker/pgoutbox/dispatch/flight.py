@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import Counter, deque
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pgoutbox.dispatch.claim import is_suspect
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pgoutbox.destinations.destination import Destination
+    from pgoutbox.dispatch.runs import Run
     from pgoutbox.message import ClaimedMessage
     from pgoutbox.outcome import Outcome
 
@@ -24,6 +24,7 @@ class Flight:
 
     __slots__ = (
         "abandoned",
+        "begun",
         "companions",
         "finished",
         "lease_ends",
@@ -42,6 +43,8 @@ class Flight:
         self.started = now
         """When its publish began; before that, when it was claimed."""
         self.task: asyncio.Task[None] | None = None
+        self.begun = False
+        """Whether its publish has ever been started."""
         self.run: Run | None = None
         """Those behind it in its lane, where it has an ordering key."""
         self.companions: Sequence[Flight] = ()
@@ -72,34 +75,6 @@ class Flight:
         self.abandoned = True
         if self.task is not None and all(c.abandoned for c in self.companions):
             self.task.cancel()
-
-
-class Run:
-    """What this worker holds of one lane: one message is published at a time, in order."""
-
-    __slots__ = ("began", "current", "waiting")
-
-    def __init__(self, waiting: Iterable[Flight]) -> None:
-        self.began = time.monotonic()
-        self.current: Flight | None = None
-        """The one that is being published, or was the last."""
-        self.waiting = deque(waiting)
-        """Not started yet, in order."""
-        for flight in self.waiting:
-            flight.run = self
-
-    def next(self) -> Flight | None:
-        """The next one to be published; None when there is none or the run was stopped."""
-        if not self.waiting:
-            return None
-        self.current = self.waiting.popleft()
-        return self.current
-
-    def stop(self) -> list[Flight]:
-        """Publish nothing further of it; what had not been started."""
-        left = [flight for flight in self.waiting if not flight.abandoned]
-        self.waiting.clear()
-        return left
 
 
 class InFlight:
@@ -180,8 +155,9 @@ class InFlight:
         self._running[task] = flights
         destination = flights[0].message.destination
         self._publishing[destination] += len(flights)
-        self.usage.changed(destination, self._publishing[destination])
+        self.usage.begun(destination, len(flights))
         for flight in flights:
+            flight.begun = True
             if flight.run is not None:
                 self._publishing_ordered[destination] += 1
             flight.task = task
@@ -195,7 +171,7 @@ class InFlight:
         flights = self._running.pop(task)
         destination = flights[0].message.destination
         self._publishing[destination] -= len(flights)
-        self.usage.changed(destination, self._publishing[destination])
+        self.usage.ended(destination, len(flights))
         for flight in flights:
             if flight.run is not None:
                 self._publishing_ordered[destination] -= 1
@@ -227,14 +203,18 @@ class InFlight:
 
     def release(self, messages: Iterable[ClaimedMessage]) -> None:
         """These are not ours any more: written, lost, or left to their lease."""
+        begun = 0
         for message in messages:
-            if self._flights.pop(message.lease, None) is None:
+            flight = self._flights.pop(message.lease, None)
+            if flight is None:
                 continue
+            begun += flight.begun
             if message.ordering_key is not None:
                 self._let_go((message.destination, message.ordering_key))
             if is_suspect(message):
                 self._suspects -= 1
                 self.on_suspect_gone()
+        self.usage.let_go(begun)
         self.on_change()
 
     def _let_go(self, lane: tuple[str, str]) -> None:

@@ -51,6 +51,10 @@ class Judge:
         self._attempts.count(judged, probing=probing)
         return judged
 
+    def bug(self, number: int) -> None:
+        """So many ended by a bug in the publisher, which says nothing about the destination."""
+        self._attempts.bug(number, probing=self._destination.breaker.is_open)
+
     def _judged(self, message: ClaimedMessage, outcome: Outcome) -> Outcome:
         match outcome:
             case Published() | Deferred():

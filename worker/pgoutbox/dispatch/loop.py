@@ -126,6 +126,7 @@ class Dispatcher:
     def emit(self, event: Event) -> None:
         """Tell every observer."""
         self.tally.on_event(event)
+        self.in_flight.usage.on_event(event)
         if self._drain_count is not None:
             self._drain_count.on_event(event)
         self._observe(event)

@@ -69,17 +69,20 @@ class Attempts:
             case Published() | Deferred() | PermanentFailure(gone=False):
                 self.ended += 1
             case RetryableFailure() | Unavailable() | PermanentFailure():
-                self.ended += not probing
-                self.failed += not probing
+                self._failed(1, probing=probing)
             case Interrupted() | Unstarted():
                 pass
             case _:
                 assert_never(outcome)
 
-    def bug(self, number: int) -> None:
+    def bug(self, number: int, *, probing: bool) -> None:
         """So many that a bug in the publisher ended."""
-        self.ended += number
-        self.failed += number
+        self._failed(number, probing=probing)
+
+    def _failed(self, number: int, *, probing: bool) -> None:
+        if not probing:
+            self.ended += number
+            self.failed += number
 
 
 class DrainCount:
