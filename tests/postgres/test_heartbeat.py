@@ -60,6 +60,24 @@ async def test_a_worker_that_ended_in_order_leaves_no_row_behind(
     assert workers(conn) == []
 
 
+async def test_a_worker_says_at_once_that_it_lives_and_at_once_that_it_drains(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    fill(conn, 1)
+    enough = asyncio.Event()
+
+    async def wait(_message: ClaimedMessage) -> None:
+        await enough.wait()
+
+    publisher = Scripted(wait)
+    async with dispatching(dsn, to(publisher), heartbeat_interval=600) as running:
+        await until_true(conn, b"SELECT state = 'running' FROM outbox_workers")
+        await publisher.until(lambda: publisher.running)
+        running.dispatcher.request_stop("the test wants it")
+        await until_true(conn, b"SELECT state = 'draining' AND busy = 1 FROM outbox_workers")
+        enough.set()
+
+
 async def test_two_lives_under_one_name_are_two_rows(dsn: str, conn: psycopg.Connection) -> None:
     async with (
         dispatching(dsn, to(Scripted()), owner="w-0"),
