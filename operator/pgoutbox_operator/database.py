@@ -22,7 +22,7 @@ from pgoutbox_operator.connections import NoConnection
 from pgoutbox_operator.crd import ConditionReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pgoutbox_operator.connections import Connection, Place
 
@@ -59,6 +59,14 @@ class Database(Source):
         self._kept_at = float("-inf")
         self._bells: dict[asyncio.Event, float] = {}
         self._changed = asyncio.Event()
+
+    @property
+    def where(self) -> Mapping[str, str]:
+        """As workers' and scalers' series are told apart; a file of the operator's is nowhere."""
+        place = self.place
+        name = place.name if place.key in {"", "dsn"} else f"{place.name}:{place.key}"
+        database = name if place.schema == "public" else f"{name}/{place.schema}"
+        return {"namespace": place.namespace, "database": database}
 
     @property
     def age(self) -> float:

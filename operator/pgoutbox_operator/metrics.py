@@ -2,47 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from pgoutbox_operator.scaling import Limit
+from pgoutbox.telemetry.catalogue import operator as names
+from pgoutbox_operator import rights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from prometheus_client.metrics_core import Metric as Family
 
+    from pgoutbox.telemetry.catalogue.metric import Metric, Values
+    from pgoutbox_operator.gate import Gate
     from pgoutbox_operator.permissions import Permissions
     from pgoutbox_operator.reconcile import Reconciler
 
-OBJECT = ("namespace", "name")
+NEVER: dict[Values, float] = {
+    (verb, right.resource): 0 for right in (*rights.SCALERS, *rights.LEASES) for verb in right.verbs
+}
+"""Refusals, before any. A counter that is born at 1 is one that never rose."""
 
-
-class Gauge(NamedTuple):
-    """One of them, with the labels of its object."""
-
-    name: str
-    help: str
-
-    def family(self, *more: str) -> GaugeMetricFamily:
-        """Without samples yet."""
-        return GaugeMetricFamily(self.name, self.help, labels=(*OBJECT, *more))
-
-
-CURRENT = Gauge("outbox_scaler_current_replicas", "Replicas that the target asks for")
-DESIRED = Gauge("outbox_scaler_desired_replicas", "Replicas that there shall be")
-MAX = Gauge("outbox_scaler_max_replicas", "Most replicas that the spec allows")
-LIMITED = Gauge("outbox_scaler_limited", "1 for what keeps the replicas below what is needed")
-RATE = Gauge(
-    "outbox_scaler_rate_per_replica", "Messages a second of one replica that is fully used"
-)
-RECONCILED = Gauge(
-    "outbox_scaler_last_reconcile_timestamp_seconds", "When the scaler was last looked after"
-)
-ACTIONS = "outbox_scaler_scale_actions_total"
-PERMISSION_ERRORS = "outbox_operator_permission_errors_total"
+Sample: TypeAlias = "tuple[Metric, float | None, Values]"
+"""Of a scaler, with the labels that are not the scaler's own."""
 
 
 class Supervised(Protocol):
@@ -51,6 +34,10 @@ class Supervised(Protocol):
     @property
     def reconcilers(self) -> list[Reconciler]:
         """Of all objects."""
+
+    @property
+    def gate(self) -> Gate:
+        """Whether it is for this process to show them."""
 
     @property
     def permissions(self) -> Permissions:
@@ -65,56 +52,35 @@ class ScalerMetrics(Collector):
 
     def collect(self) -> Iterator[Family]:
         """What is exported. Asks nobody."""
-        led = [each for each in self._supervisor.reconcilers if each.last is not None]
-        yield from _gauges(led)
-        yield _limits(led)
-        actions = CounterMetricFamily(
-            ACTIONS, "Changes of the replicas", labels=(*OBJECT, "direction")
-        )
-        for each in led:
-            for direction, count in each.actions.items():
-                actions.add_metric((*_labels(each), direction), count)
-        yield actions
-        errors = CounterMetricFamily(
-            PERMISSION_ERRORS, "Requests that the cluster forbade", labels=("verb", "resource")
-        )
-        for (verb, resource), count in self._supervisor.permissions.errors.items():
-            errors.add_metric((verb, resource), count)
-        yield errors
+        found: dict[Metric, dict[Values, float]] = {metric: {} for metric in names.OPERATOR}
+        # Who leads no more remembers them until the next visit, and another one shows them by now.
+        for scaler in self._supervisor.reconcilers if self._supervisor.gate.held else ():
+            of = scaler.body["metadata"]
+            for metric, value, labels in _samples(scaler):
+                if value is not None:
+                    found[metric][of["namespace"], of["name"], *labels] = value
+        found[names.PERMISSION_ERRORS] = NEVER | self._supervisor.permissions.errors
+        for metric, samples in found.items():
+            yield metric.counter(samples) if metric.type == "counter" else metric.gauge(samples)
 
 
-def _labels(reconciler: Reconciler) -> tuple[str, str]:
-    of = reconciler.body["metadata"]
-    return of["namespace"], of["name"]
-
-
-def _gauges(led: list[Reconciler]) -> Iterator[Family]:
-    families = {gauge: gauge.family() for gauge in (CURRENT, DESIRED, MAX, RATE, RECONCILED)}
-    for each in led:
-        for gauge, value in _values(each).items():
-            if value is not None:
-                families[gauge].add_metric(_labels(each), value)
-    yield from families.values()
-
-
-def _values(reconciler: Reconciler) -> dict[Gauge, float | None]:
-    visit = reconciler.last
-    decision = None if visit is None else visit.decision
-    spec = None if visit is None else visit.spec
-    return {
-        CURRENT: None if visit is None else visit.replicas,
-        DESIRED: None if decision is None else decision.replicas,
-        MAX: None if spec is None else spec.max_replicas,
-        RATE: reconciler.state.rate,
-        RECONCILED: reconciler.reconciled_at,
-    }
-
-
-def _limits(led: list[Reconciler]) -> Family:
-    family = LIMITED.family("reason")
-    for each in led:
-        decision = None if each.last is None else each.last.decision
-        for limit in Limit if decision is not None else ():
-            by = decision is not None and decision.limited_by == limit
-            family.add_metric((*_labels(each), limit.value), float(by))
-    return family
+def _samples(scaler: Reconciler) -> Iterator[Sample]:
+    """Nothing before the first visit."""
+    visit = scaler.last
+    if visit is None:
+        return
+    decision, spec, outbox = visit.decision, visit.spec, visit.outbox
+    yield names.CURRENT_REPLICAS, visit.replicas, ()
+    yield names.MAX_REPLICAS, None if spec is None else spec.max_replicas, ()
+    yield names.OLDEST_READY_AGE, None if outbox is None else outbox.oldest_ready_age, ()
+    yield names.RATE_PER_REPLICA, scaler.state.rate, ()
+    yield names.LAST_RECONCILE, scaler.reconciled_at, ()
+    for direction, count in scaler.actions.items():
+        yield names.SCALE_ACTIONS, count, (direction,)
+    for condition in scaler.conditions:
+        for status in names.CONDITION.values["status"]:
+            yield names.CONDITION, condition.status == status, (condition.type, status)
+    if decision is not None:
+        yield names.DESIRED_REPLICAS, decision.replicas, ()
+        for limit in names.LIMITED.values["reason"]:
+            yield names.LIMITED, decision.limited_by == limit, (limit,)

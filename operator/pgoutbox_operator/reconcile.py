@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pgoutbox.telemetry.exporter_source import Look
     from pgoutbox_operator.cluster import Cluster, Object
-    from pgoutbox_operator.crd import ScalerSpec, ScalerStatus
+    from pgoutbox_operator.crd import Condition, ScalerSpec, ScalerStatus
     from pgoutbox_operator.gate import Gate
     from pgoutbox_operator.notices import Notices
     from pgoutbox_operator.permissions import Permissions
@@ -100,6 +100,8 @@ class Reconciler:
         self.reconciled_at: float | None = None
         """When the last visit ended, in seconds since the epoch."""
         self.actions = {"up": 0, "down": 0}
+        self.conditions: tuple[Condition, ...] = ()
+        """As of the last visit, whether or not they could be written."""
         self._around = around
         self._now = now
         self._status: ScalerStatus | None = None
@@ -120,6 +122,7 @@ class Reconciler:
     def forget(self) -> None:
         """Somebody else is in charge: begin anew when it is ours again."""
         self.state, self.last, self._reported_at, self._status = State(), None, None, None
+        self.conditions = ()
 
     async def visit(self, known: Known | None) -> None:
         """Never raises, but for cancellation: the next visit may go better."""
@@ -247,6 +250,7 @@ class Reconciler:
         visit = replace(visit, forbidden=tuple(self._around.permissions.missing(self._namespace)))
         before = self._status or bodies.status_of(self.body)
         after = report.status_of(visit, before, clock.now())
+        self.conditions = after.conditions
         age = None if self._reported_at is None else self._now() - self._reported_at
         if not report.is_due(before, after, age) or not self._around.gate.held:
             return

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import urllib.request
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
-from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from pgoutbox.database.migrate import apply
-from pgoutbox.telemetry.catalogue import BY_NAME, EXPORTER, METRICS, WORKER
+from pgoutbox.telemetry.catalogue import BY_NAME, EXPORTER, METRICS, OPERATOR, WORKER
+from tests.support.described import OPEN, PLAIN, assert_as_described, families, scrape, value
 from tests.support.exporters import ExporterProcess, samples
 from tests.support.horizons import held_snapshot
 from tests.support.observing import eventually
@@ -19,68 +18,15 @@ from tests.support.receiver import Receiver
 from tests.support.workers import WorkerProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     import psycopg
     from prometheus_client.metrics_core import Metric as Family
 
-    from pgoutbox.telemetry.catalogue import Metric
-
-OPEN = "application/openmetrics-text;version=1.0.0"
-PLAIN = "text/plain;version=0.0.4"
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACED = f'{{"traceparent": "00-{TRACE}-{SPAN}-01", "secret": "hunter2"}}'
-SUFFIX = {"counter": "_total", "info": "_info"}
 DESTINATION = {"destination": "default"}
-
-
-class Page(NamedTuple):
-    """One scrape."""
-
-    text: str
-    content_type: str
-
-
-def scrape(process: WorkerProcess, accept: str) -> Page:
-    url = f"http://127.0.0.1:{process.port}/metrics"
-    request = urllib.request.Request(url, headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 - our own process
-        return Page(answer.read().decode(), answer.headers["Content-Type"])
-
-
-def families(page: Page) -> dict[str, Family]:
-    """By the name that the catalogue has."""
-    parse: Callable[[str], Iterable[Family]] = openmetrics.text_string_to_metric_families
-    return {
-        family.name + SUFFIX.get(family.type, ""): family
-        for family in parse(page.text)
-        if family.name.startswith("outbox_")
-    }
-
-
-def value(page: Page, name: str, **labels: str) -> float:
-    found = families(page)[next(metric.name for metric in METRICS if name in metric.series)]
-    (number,) = (
-        each.value for each in found.samples if each.name == name and each.labels == labels
-    )
-    return number
-
-
-def assert_as_described(page: Page, catalogue: Sequence[Metric], *, named: bool = False) -> None:
-    """In both directions: names, types, help, labels and the values that they may have."""
-    found = families(page)
-    assert found.keys() == {metric.name for metric in catalogue}
-    for metric in catalogue:
-        family = found[metric.name]
-        assert (family.type, family.documentation) == (metric.type, metric.help)
-        labels = set(metric.labels) | ({"database"} if named and metric.per_database else set())
-        assert labels <= metric.allowed_labels
-        assert {frozenset(each.labels) - {"le"} for each in family.samples} == {frozenset(labels)}
-        for label, values in metric.values.items():
-            assert {each.labels[label] for each in family.samples} == set(values)
-        bounds = [each.labels["le"] for each in family.samples if "le" in each.labels]
-        assert set(bounds) == {*map(str, metric.buckets), *(["+Inf"] if bounds else [])}
-        assert {each.name for each in family.samples} == set(metric.series)
+DATABASE = frozenset({"database"})
 
 
 @pytest.fixture
@@ -100,7 +46,7 @@ def test_what_a_worker_exports_is_the_catalogues_before_and_after_all_sorts_of_t
     fill(conn, 1000, status="'done'", pending_since="NULL", done_at="now()")
     fill(conn, 100, status="'dead'", pending_since="NULL")
     with worker_to(dsn, receiver).started() as worker:
-        before = scrape(worker, OPEN)
+        before = scrape(worker.port, OPEN)
         assert_as_described(before, WORKER)
         assert value(before, "outbox_messages_published_total", **DESTINATION) == 0
         dead = DESTINATION | {"reason": "permanent"}
@@ -113,7 +59,7 @@ def test_what_a_worker_exports_is_the_catalogues_before_and_after_all_sorts_of_t
         receiver.status = 400
         buried = insert(conn, headers=TRACED)
         lost = worker.wait_for("dead letters")
-        after = scrape(worker, OPEN)
+        after = scrape(worker.port, OPEN)
         assert_as_described(after, WORKER)
         assert value(after, "outbox_messages_published_total", **DESTINATION) == 1
         assert value(after, "outbox_messages_dead_lettered_total", **dead) == 1
@@ -134,7 +80,7 @@ def test_a_sampled_message_is_an_example_for_who_asks_for_open_metrics(
     with worker_to(dsn, receiver).started() as worker:
         insert(conn, headers=TRACED)
         worker.wait_for("delivered")
-        page, plain = scrape(worker, OPEN), scrape(worker, PLAIN)
+        page, plain = scrape(worker.port, OPEN), scrape(worker.port, PLAIN)
     assert page.content_type.startswith("application/openmetrics-text; version=1.0.0")
     for name in ("outbox_publish_duration_seconds", "outbox_delivery_latency_seconds"):
         (exemplar,) = (each.exemplar for each in families(page)[name].samples if each.exemplar)
@@ -162,17 +108,21 @@ def test_what_the_exporter_exports_is_the_catalogues(dsn: str, conn: psycopg.Con
         for process in (one, both):
 
             def seen(process: ExporterProcess = process) -> bool:
-                told = samples(scrape(process, PLAIN).text)
+                told = samples(scrape(process.port, PLAIN).text)
                 up = [key for key, value in told.items() if key[0] == "outbox_collector_up"]
                 return all(told[key] == 1 for key in up)
 
             eventually(seen, "a look")
-        assert_as_described(scrape(one, OPEN), EXPORTER)
-        assert_as_described(scrape(both, OPEN), EXPORTER, named=True)
+        assert_as_described(scrape(one.port, OPEN), EXPORTER)
+        assert_as_described(scrape(both.port, OPEN), EXPORTER, named=DATABASE)
 
 
 def test_every_metric_is_exported_by_whom_the_catalogue_says() -> None:
     for metric in METRICS:
-        exported = {"worker": metric in WORKER, "exporter": metric in EXPORTER}
+        exported = {
+            "worker": metric in WORKER,
+            "exporter": metric in EXPORTER,
+            "operator": metric in (*EXPORTER, *OPERATOR),
+        }
         assert {name for name, does in exported.items() if does} == set(metric.components)
     assert {BY_NAME[name].name for name in BY_NAME} == {metric.name for metric in METRICS}

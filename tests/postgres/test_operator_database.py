@@ -94,9 +94,9 @@ async def test_what_the_exporter_shows_is_shown(
     async with watched(dsn, tmp_path) as w:
         await w.tick()
         page = generate_latest(Exporter([w.database]).registry).decode()
-        ready = 'outbox_pending_messages{database="shop/outbox-dsn",destination="default",'
-        assert ready + 'state="ready"} 3.0' in page
-        assert 'outbox_collector_up{database="shop/outbox-dsn"} 1.0' in page
+        ready = 'outbox_pending_messages{database="outbox-dsn",destination="default",'
+        assert ready + 'namespace="shop",state="ready"} 3.0' in page
+        assert 'outbox_collector_up{database="outbox-dsn",namespace="shop"} 1.0' in page
         assert "outbox_table_live_tuples{" in page
         assert "outbox_xmin_age_seconds{" in page
         # These cost statements of their own, and are kept for a while.
@@ -227,3 +227,19 @@ async def test_a_file_of_the_operators_is_read_for_each_look(dsn: str, tmp_path:
         await w.tick()
         assert w.database.misses == 0
         assert len(w.kube.mock) == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "labels"),
+    [
+        (PLACE, ("shop", "outbox-dsn")),
+        (PLACE._replace(key="url"), ("shop", "outbox-dsn:url")),
+        (PLACE._replace(schema="events"), ("shop", "outbox-dsn/events")),
+        (Place("", "orders", "", "public"), ("", "orders")),
+    ],
+)
+async def test_series_are_told_apart_wherever_a_dsn_is_from(
+    tmp_path: Path, place: Place, labels: tuple[str, str]
+) -> None:
+    async with watched("", tmp_path, place) as w:
+        assert w.database.where == dict(zip(("namespace", "database"), labels, strict=True))

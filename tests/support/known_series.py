@@ -20,19 +20,8 @@ FOREIGN = {
     "kube_pod_container_status_last_terminated_exitcode": {"container"},
     "kube_pod_container_status_restarts_total": {"container"},
 }
-SCALER = {
-    "outbox_scaler_current_replicas": {"name"},
-    "outbox_scaler_desired_replicas": {"name"},
-    "outbox_scaler_max_replicas": {"name"},
-    "outbox_scaler_limited": {"name", "reason"},
-    "outbox_scaler_scale_actions_total": {"name", "direction"},
-    "outbox_scaler_rate_per_replica": {"name"},
-    "outbox_scaler_last_reconcile_timestamp_seconds": {"name"},
-}
-"""Of the operator."""
 LABELS = {
     **{name: set(metric.allowed_labels) for name, metric in SERIES.items()},
     **RECORDED,
     **FOREIGN,
-    **SCALER,
 }

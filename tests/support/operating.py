@@ -52,9 +52,15 @@ class MadeUpDatabase(Database):
 class Running:
     """An operator that works."""
 
-    def __init__(self, kube: FakeKube, token: Path, options: Options) -> None:
+    def __init__(
+        self, kube: FakeKube, token: Path, options: Options, *, dsn: str | None = None
+    ) -> None:
+        """``dsn``: of a real outbox, instead of one that is made up."""
         self.kube = kube
         self.outbox = FakeOutbox()
+        self._real = dsn is not None
+        if dsn is not None:
+            kube.secret = {"dsn": dsn}
         self.failure: BaseException | None = None
         self.operator: Operator | None = None
         self._server = Server(str(kube.mock.url).rstrip("/"), bearer(token), None)
@@ -88,7 +94,8 @@ class Running:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         self._stop = lambda: (loop.call_soon_threadsafe(stop.set), None)[1]
         operator = Operator(self._options, self._server)
-        operator.supervisor._open_database = self._open_database
+        if not self._real:
+            operator.supervisor._open_database = self._open_database
         self.operator = operator
         await operator.run(stop)
 
@@ -101,12 +108,15 @@ class Running:
 
 
 @asynccontextmanager
-async def running(token: Path, *, lease: bool = False) -> AsyncIterator[Running]:
-    """Not started yet."""
+async def running(
+    token: Path, *, lease: bool = False, dsn: str | None = None
+) -> AsyncIterator[Running]:
+    """Not started yet. ``dsn``: of a real outbox, instead of one that is made up."""
     kube = FakeKube()
     token.write_text("first", encoding="utf-8")  # noqa: ASYNC240 - a few bytes of a test
     async with kube.mock, kmock.Server(kube.mock):
-        made = Running(kube, token, Options(namespaces=(NAMESPACE,), port=0, lease=lease))
+        options = Options(namespaces=(NAMESPACE,), port=0, lease=lease)
+        made = Running(kube, token, options, dsn=dsn)
         try:
             yield made
         finally:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from pgoutbox.telemetry.catalogue import OPERATOR, operator as names
+from pgoutbox_operator import rights
+from pgoutbox_operator.crd import Condition, ConditionType
 from pgoutbox_operator.metrics import ScalerMetrics
 from pgoutbox_operator.permissions import Access
-from tests.support.known_series import SCALER
+from pgoutbox_operator.scaling import Limit
+from tests.support.kube import SCALE
 from tests.support.visiting import Visits, visits
 
 if TYPE_CHECKING:
+    from pgoutbox_operator.gate import Gate
     from pgoutbox_operator.permissions import Permissions
     from pgoutbox_operator.reconcile import Reconciler
 
@@ -24,6 +30,7 @@ class Supervised:
     def __init__(self, v: Visits) -> None:
         self.reconcilers: list[Reconciler] = [v.reconciler]
         self.permissions: Permissions = v.permissions
+        self.gate: Gate = v.gate
 
 
 def page(v: Visits) -> str:
@@ -37,14 +44,43 @@ async def test_a_scaler_is_shown_by_the_names_that_the_alerts_ask_for() -> None:
         v.outbox.has_backlog()
         await v.visit()
         shown = page(v)
-        for name, labels in SCALER.items():
-            line = next(line for line in shown.splitlines() if line.startswith(f"{name}{{"))
-            assert all(f'{label}="' in line for label in {"namespace", *labels}), line
+        for metric in OPERATOR:
+            line = next(line for line in shown.splitlines() if line.startswith(f"{metric.name}{{"))
+            assert all(f'{label}="' in line for label in metric.labels), line
         assert f"outbox_scaler_current_replicas{{{OF}}} 7.0" in shown
         assert f"outbox_scaler_max_replicas{{{OF}}} 10.0" in shown
+        assert f"outbox_scaler_oldest_ready_age_seconds{{{OF}}} 20.0" in shown
         assert f'outbox_scaler_limited{{{OF},reason="DownstreamLimited"}} 0.0' in shown
         up = 'direction="up",name="orders",namespace="shop"'
         assert f"outbox_scaler_scale_actions_total{{{up}}} 1.0" in shown
+
+
+def test_words_that_the_catalogue_lists_are_those_of_the_operator() -> None:
+    assert list(names.LIMITED.values["reason"]) == list(Limit)
+    assert list(names.CONDITION.values["type"]) == list(ConditionType)
+    statuses = Condition.model_fields["status"].annotation
+    assert names.CONDITION.values["status"] == get_args(statuses)
+
+
+async def test_each_condition_has_one_status_and_shows_the_others_at_0() -> None:
+    async with visits() as v:
+        v.kube.mock[f"get {SCALE}"] << 404
+        await v.visit()
+        shown = page(v)
+        for kind, (status, _) in v.kube.conditions.items():
+            for each in ("True", "False", "Unknown"):
+                sample = f'outbox_scaler_condition{{{OF},status="{each}",type="{kind}"}}'
+                assert f"{sample} {float(each == status)}" in shown
+        assert f'outbox_scaler_condition{{{OF},status="False",type="Ready"}} 1.0' in shown
+
+
+async def test_conditions_that_cannot_be_written_are_shown_all_the_same() -> None:
+    async with visits() as v:
+        v.kube.mock["patch"] << 403
+        await v.visit()
+        await v.visit()
+        assert not v.kube.conditions
+        assert f'outbox_scaler_condition{{{OF},status="False",type="Permitted"}} 1.0' in page(v)
 
 
 async def test_a_failed_status_write_makes_a_scaler_stale() -> None:
@@ -54,12 +90,21 @@ async def test_a_failed_status_write_makes_a_scaler_stale() -> None:
         assert "outbox_scaler_last_reconcile_timestamp_seconds{" not in page(v)
 
 
-async def test_who_does_not_lead_shows_no_scaler() -> None:
+async def test_who_leads_no_more_shows_no_scaler_from_that_moment_on() -> None:
     async with visits() as v:
         await v.visit()
         v.gate.held = False
-        await v.visit()
-        assert "outbox_scaler_current_replicas{" not in page(v)
+        assert "outbox_scaler_" not in re.sub(r"^#.*$", "", page(v), flags=re.MULTILINE)
+
+
+async def test_every_right_is_shown_as_not_refused_before_it_is() -> None:
+    async with visits() as v:
+        counted = {
+            f'outbox_operator_permission_errors_total{{resource="{right.resource}",verb="{verb}"}}'
+            for right in (*rights.SCALERS, *rights.LEASES)
+            for verb in right.verbs
+        }
+        assert {f"{each} 0.0" for each in counted} <= set(page(v).splitlines())
 
 
 async def test_refusals_are_counted() -> None:

@@ -45,7 +45,7 @@ NUMBERS = {
 class Exporter(Collector):
     """Collector of ``registry``: the gauges of its sources.
 
-    A source that has a name is told from the others by the label ``database``: all have, or none.
+    All of them are told from each other by the same labels, or there is one and it needs none.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class Exporter(Collector):
     def collect(self) -> Iterator[Family]:
         """What is exported. Asks nobody."""
         pages = [_page(source) for source in self._sources]
-        label = ("database",) if any(source.name for source in self._sources) else ()
+        labels = next((tuple(source.where) for source in self._sources), ())
         for metric in names.EXPORTER:
             samples: dict[Values, float] = {}
             for page in pages:
                 samples |= page.get(metric, {})
             if samples:
-                yield metric.gauge(samples, before=label)
+                yield metric.gauge(samples, before=labels)
         yield BUILD.info({"version": __version__, "python": platform.python_version()})
 
 
@@ -73,7 +73,7 @@ class Page:
     """The samples of one source."""
 
     def __init__(self, source: Source) -> None:
-        self._before = () if source.name is None else (source.name,)
+        self._before = tuple(source.where.values())
         self.samples: dict[Metric, dict[Values, float]] = {}
 
     def add(self, metric: Metric, value: float | None, *labels: str) -> None:

@@ -17,7 +17,7 @@ from pgoutbox.telemetry.exporter_labels import Labels
 from pgoutbox.telemetry.quiet import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pgoutbox.database.horizon import Horizon
     from pgoutbox.database.statistics import Statistics
@@ -75,6 +75,11 @@ class Source:
         """Seconds that the last look took, whether or not it failed. None before the first."""
         self.succeeded_at: float | None = None
         """When the last look that found everything ended, in seconds since the epoch."""
+
+    @property
+    def where(self) -> Mapping[str, str]:
+        """Labels, with their values, that tell its series from those of other databases."""
+        return {} if self.name is None else {"database": self.name}
 
     @property
     def look(self) -> Look | None:

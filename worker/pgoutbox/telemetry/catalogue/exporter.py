@@ -1,4 +1,7 @@
-"""What the exporter shows: what a table holds, from one process per database."""
+"""What the exporter shows: what a table holds, from one process per database.
+
+Where there is an operator, that is the operator.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def _shown(
         "gauge",
         what,
         labels,
-        components=("exporter",),
+        components=("exporter", "operator"),
         values=values or {},
         more=more,
         per_database=True,

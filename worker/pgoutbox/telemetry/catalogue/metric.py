@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pgoutbox.telemetry.tally import Distribution
 
-Component = Literal["worker", "exporter"]
+Component = Literal["worker", "exporter", "operator"]
 Kind = Literal["counter", "gauge", "histogram", "info"]
 Values = tuple[str, ...]
 
@@ -44,7 +44,10 @@ class Metric:
     more: str = ""
     """Markdown that follows ``help`` in docs/metrics.md."""
     per_database: bool = False
-    """Where one exporter watches several databases, the label ``database`` is added."""
+    """Where one exporter watches several databases, the label ``database`` is added.
+
+    An operator adds it always, and the ``namespace`` that its DSN is from.
+    """
 
     @property
     def series(self) -> Values:
@@ -56,7 +59,8 @@ class Metric:
     @property
     def allowed_labels(self) -> frozenset[str]:
         """Every label that a sample may have, apart from those that Prometheus adds."""
-        more = ["database"] * self.per_database + ["le"] * (self.type == "histogram")
+        more = ["namespace", "database"] if self.per_database else []
+        more += ["le"] * (self.type == "histogram")
         return frozenset([*self.labels, *more])
 
     def counter(self, values: Mapping[Values, float]) -> Family:

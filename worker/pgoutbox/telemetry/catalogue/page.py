@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pgoutbox.telemetry.catalogue import EXPORTER, METRICS, WORKER
+from pgoutbox.telemetry.catalogue import EXPORTER, METRICS, OPERATOR, WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,6 +25,7 @@ TABLES: dict[str, Sequence[Metric]] = {
     "worker histograms": [metric for metric in WORKER if metric.type == "histogram"],
     "worker gauges": [metric for metric in WORKER if metric.type in ("gauge", "info")],
     "exporter": EXPORTER,
+    "operator": OPERATOR,
     "buckets": [metric for metric in METRICS if metric.type == "histogram"],
 }
 MARKED = re.compile(r"(<!-- table: ([a-z ]+) -->\n)(.*?)(<!-- end -->\n)", re.DOTALL)

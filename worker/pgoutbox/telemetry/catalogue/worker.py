@@ -163,7 +163,7 @@ BUILD = Metric(
     "info",
     "The version that runs",
     ("version", "python"),
-    components=("worker", "exporter"),
+    components=("worker", "exporter", "operator"),
 )
 
 WORKER = (
