@@ -1,4 +1,4 @@
-"""Where to go on from: after a start, after a jump of the clock, after somebody else's change."""
+"""Where to go on from: after a start, a jump of the clock, a gap, or somebody else's change."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pgoutbox_operator.scaling.state import Knee, Recommendation
 
 if TYPE_CHECKING:
+    from pgoutbox_operator.scaling.policy import Policy
     from pgoutbox_operator.scaling.sample import Fleet
     from pgoutbox_operator.scaling.state import State
 
@@ -21,6 +22,14 @@ def adopt(state: State, fleet: Fleet, now: float) -> tuple[State, bool]:
         told = Recommendation(at=now, replicas=fleet.replicas)
         begun = replace(begun, recommendations=(*begun.recommendations, told), idle_since=None)
     return replace(begun, at=now, wanted=fleet.replicas), changed
+
+
+def resume(state: State, fleet: Fleet, now: float, policy: Policy) -> State:
+    """The outbox is known at ``now``. What nobody saw has not been enough for a while."""
+    if now - state.known_at > policy.stale:
+        told = Recommendation(at=now, replicas=fleet.replicas)
+        state = replace(state, since=now, recommendations=(told,))
+    return replace(state, known_at=now)
 
 
 def _begin(state: State, fleet: Fleet, now: float) -> State:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgoutbox_operator.scaling import idle, knee, pressure
-from pgoutbox_operator.scaling.adopt import adopt
+from pgoutbox_operator.scaling.adopt import adopt, resume
 from pgoutbox_operator.scaling.caps import Bounds, bounds
 from pgoutbox_operator.scaling.decision import Decision, Limit, Numbers, Reason
 from pgoutbox_operator.scaling.demand import demand
@@ -36,7 +36,8 @@ def decide(state: State, sample: Sample, now: float, *, policy: Policy) -> tuple
         state, decision = hold(state, why or Reason.METRICS_UNAVAILABLE, limits, policy)
         return state, replace(decision, adopted=adopted)
     tick = Tick(policy=policy, fleet=sample.fleet, outbox=sample.outbox, now=now)
-    state, rates = measure(replace(state, known_at=now), tick.outbox, policy)
+    state = resume(state, sample.fleet, now, policy)
+    state, rates = measure(state, tick.outbox, policy)
     state = idle.watch(pressure.watch(state, rates, tick), tick)
     state = knee.watch(state, rates, tick)
     needed = demand(state, rates, tick)

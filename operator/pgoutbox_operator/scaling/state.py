@@ -61,7 +61,7 @@ class State:
     at: float | None = None
     """Of the last decision; None: there was none."""
     since: float = 0.0
-    """Of the first decision."""
+    """Of the first decision, or of the first after a time in which nothing was known."""
     wanted: int | None = None
     """What the last decision asked for."""
     known_at: float = 0.0

@@ -54,6 +54,37 @@ def test_a_restart_takes_nothing_away_for_a_whole_window() -> None:
     assert story.now - restarted >= POLICY.window
 
 
+def test_what_happened_while_nothing_was_known_takes_nothing_away_for_a_whole_window() -> None:
+    story = Story(replicas=10)
+    story.ticks(30, CALM)
+    assert story.replicas == 10
+    story.ticks(20, AWAY)
+    known = story.now
+    # All workers are new ones, as after an outage that all of them died of: nothing to measure by.
+    while story.replicas == 10:
+        story.tick(Look(finished=1, busy=0.03))
+    assert story.now - known >= POLICY.window
+
+
+def test_a_restart_while_nothing_is_known_takes_nothing_away_for_a_whole_window() -> None:
+    story = Story(policy=replace(POLICY, seed_rate=30.0), replicas=10)
+    story.ticks(20, AWAY)
+    known = story.now
+    while story.replicas == 10:
+        story.tick(Look(finished=1, busy=0.03))
+    assert story.now - known >= POLICY.window
+
+
+def test_a_look_or_two_that_failed_begin_no_new_window() -> None:
+    story = Story(replicas=10)
+    story.ticks(30, CALM)
+    began = story.now
+    story.ticks(2, AWAY)
+    while story.replicas == 10:
+        story.tick(Look(finished=1, busy=0.03))
+    assert story.now - began <= POLICY.window + 60
+
+
 def test_a_restart_changes_no_replicas_by_itself() -> None:
     story = Story(replicas=10)
     story.ticks(30, CALM)
