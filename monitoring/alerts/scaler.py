@@ -1,14 +1,19 @@
-"""The autoscaler has reached an end. Nothing of this exists where there is no operator."""
+"""The autoscaler has reached an end, cannot do its work, or is gone.
+
+Nothing of this exists where there is no operator.
+"""
 
 from __future__ import annotations
 
 from monitoring.limits import HOUR, MINUTE, Limits, Pace
 from monitoring.rule import PLACE, Alert
 
+BY = "namespace, name"
+
 
 def alerts(limits: Limits, pace: Pace) -> tuple[Alert, ...]:
-    """At its maximum, held back, or gone."""
-    return (_at_max(limits), _limited(), _stale(pace))
+    """At its maximum, held back, not ready, forbidden, or gone."""
+    return (_at_max(limits), _limited(), _not_ready(), _forbidden(pace), _stale(pace))
 
 
 def _at_max(limits: Limits) -> Alert:
@@ -17,16 +22,23 @@ def _at_max(limits: Limits) -> Alert:
         severity="warn",
         hold=15 * MINUTE,
         expr=f"""
-            max by (namespace, name) (outbox_scaler_desired_replicas)
-            >= on (namespace, name) max by (namespace, name) (outbox_scaler_max_replicas)
-            and on (namespace)
-            max by (namespace) (outbox_oldest_ready_age_seconds) > {limits.delivery_seconds:g}
+            (
+              max by ({BY}) (outbox_scaler_desired_replicas)
+              >= on ({BY}) max by ({BY}) (outbox_scaler_max_replicas)
+              or
+              max by ({BY}) (outbox_scaler_desired_replicas)
+              and on ({BY})
+              max by ({BY}) (outbox_scaler_limited{{reason="ConnectionBudget"}}) == 1
+            )
+            and on ({BY})
+            max by ({BY}) (outbox_scaler_oldest_ready_age_seconds) > {limits.delivery_seconds:g}
         """,
-        meaning="The autoscaler wants no fewer than its maximum, and messages are late.",
+        meaning="The autoscaler may add no more workers, and messages are late.",
         summary="{{ $labels.name }} is at its maximum, and messages are late",
         description=(
-            "For 15 minutes the scaler {{ $labels.name }}" + PLACE + " has wanted its maximum of"
-            " replicas ({{ $value }}), while messages that could be delivered wait for more than"
+            "For 15 minutes the scaler {{ $labels.name }}" + PLACE + " has had as many replicas as"
+            " it may have ({{ $value }}), by its maximum or by its connection budget, while"
+            " messages that could be delivered wait for more than"
             f" {limits.delivery_seconds:g} seconds."
         ),
     )
@@ -37,15 +49,56 @@ def _limited() -> Alert:
         name="OutboxScalerLimited",
         severity="warn",
         hold=30 * MINUTE,
-        expr="""
-            max by (namespace, name, reason) (outbox_scaler_limited{reason="DownstreamLimited"})
-            == 1
+        expr=f"""
+            max by ({BY}, reason) (
+              outbox_scaler_limited{{reason=~"DownstreamLimited|DatabaseBound"}}
+            ) == 1
         """,
         meaning="More workers would deliver no more: the destination or the database is the limit.",
         summary="{{ $labels.name }} is limited by what is behind the workers",
         description=(
             "For 30 minutes the scaler {{ $labels.name }}" + PLACE + " has added no workers,"
-            " because more of them delivered no more. The destination or the database is the limit."
+            " because more of them delivered no more ({{ $labels.reason }}): with"
+            " DownstreamLimited the destinations are the limit, with DatabaseBound the database is."
+        ),
+    )
+
+
+def _not_ready() -> Alert:
+    return Alert(
+        name="OutboxScalerNotReady",
+        severity="warn",
+        hold=10 * MINUTE,
+        expr=f"""
+            max by ({BY}) (outbox_scaler_condition{{type="Ready", status!="True"}}) == 1
+        """,
+        meaning="A scaler cannot do what its spec says: the number of workers stays as it is.",
+        summary="{{ $labels.name }} is not ready",
+        description=(
+            "For 10 minutes the scaler {{ $labels.name }}" + PLACE + " has not been ready. The"
+            " number of workers stays as it is, whatever the backlog; its condition Ready tells"
+            " why."
+        ),
+    )
+
+
+def _forbidden(pace: Pace) -> Alert:
+    return Alert(
+        name="OutboxOperatorForbidden",
+        severity="warn",
+        # Every right is there at 0 from the start, and what is forbidden is asked for again.
+        expr=f"""
+            sum by (namespace, verb, resource) (
+              increase(outbox_operator_permission_errors_total[{pace(15 * MINUTE)}])
+            ) > 0
+        """,
+        meaning="The cluster forbids the operator something that it needs.",
+        summary="The operator may not {{ $labels.verb }} {{ $labels.resource }}",
+        description=(
+            "The cluster forbade the operator"
+            + PLACE
+            + " to {{ $labels.verb }} {{ $labels.resource }}. How often in the last 15 minutes:"
+            ' about {{ $value | printf "%.0f" }}. Scalers that need it do not scale.'
         ),
     )
 
@@ -58,7 +111,7 @@ def _stale(pace: Pace) -> Alert:
         hold=MINUTE,
         # Remembered for an hour, so that an operator that is gone is noticed too.
         expr=f"""
-            time() - max by (namespace, name) (
+            time() - max by ({BY}) (
               last_over_time(outbox_scaler_last_reconcile_timestamp_seconds[{pace(HOUR)}])
             ) > {limit:g}
         """,

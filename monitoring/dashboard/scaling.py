@@ -7,11 +7,13 @@ from monitoring.dashboard.grafana import Panel, Query, Row, graph
 
 BY = "namespace, name"
 NAMED = "{{namespace}} {{name}}"
+GOOD = "Ready|MetricsAvailable|ScalingActive|Permitted"
+"""Conditions that are True where all is well."""
 
 
 def row() -> Row:
-    """Load, replicas, decisions."""
-    return Row("Scaling", (_load(), *_replicas(), *_decisions()))
+    """Load, replicas, decisions, and what is in their way."""
+    return Row("Scaling", (_load(), *_replicas(), *_decisions(), *_troubles()))
 
 
 def _load() -> Panel:
@@ -44,6 +46,10 @@ def _replicas() -> tuple[Panel, ...]:
             Query(
                 held("outbox_oldest_ready_age_seconds", "namespace, database", TABLE_FOR),
                 "oldest claimable message {{namespace}} {{database}}",
+            ),
+            Query(
+                f"max by ({BY}) (outbox_scaler_oldest_ready_age_seconds{{{NAMESPACE}}})",
+                f"as the scaler sees it {NAMED}",
             ),
             unit="s",
         ),
@@ -81,5 +87,28 @@ def _decisions() -> tuple[Panel, ...]:
                 NAMED,
             ),
             unit="s",
+        ),
+    )
+
+
+def _troubles() -> tuple[Panel, ...]:
+    return (
+        graph(
+            "Conditions that do not hold",
+            Query(
+                f"max by ({BY}, type) (outbox_scaler_condition{{{NAMESPACE},"
+                f' type=~"{GOOD}", status!="True"}})',
+                f"{{{{type}}}} {NAMED}",
+            ),
+            what="`kubectl describe` tells why.",
+        ),
+        graph(
+            "Forbidden by the cluster",
+            # Of operators, wherever they run: the chosen namespaces are those of outboxes.
+            Query(
+                "sum by (verb, resource) (increase(outbox_operator_permission_errors_total"
+                f"[{WINDOW}]))",
+                "{{verb}} {{resource}}",
+            ),
         ),
     )

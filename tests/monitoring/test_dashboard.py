@@ -1,10 +1,13 @@
-"""The dashboard shows something, on a real Prometheus that scrapes a real worker and exporter."""
+"""The dashboard shows something, on a real Prometheus that scrapes real components."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 from monitoring.dashboard import VARIABLES, dashboard, rows
@@ -12,7 +15,9 @@ from monitoring.limits import Limits, Pace
 from monitoring.rules import groups
 from tests.support.alerts import prometheus
 from tests.support.exporters import ExporterProcess
+from tests.support.kube import scaler
 from tests.support.observing import eventually
+from tests.support.operating import running
 from tests.support.outbox_rows import insert
 from tests.support.promql import selectors
 from tests.support.workers import WorkerProcess, free_port
@@ -20,9 +25,6 @@ from tests.support.workers import WorkerProcess, free_port
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import Any
-
-    import psycopg
 
     from tests.support.alerts import Prometheus
 
@@ -38,25 +40,28 @@ def filled(expression: str) -> str:
 
 
 def expected(expression: str) -> bool:
-    """Whether there is to be data: no operator runs here, and nothing fires."""
+    """Whether there is to be data: nothing fires here."""
     names = {each.name for each in selectors(expression)}
-    return not any(name.startswith(("outbox_scaler_", "ALERTS")) or name in QUIET for name in names)
+    return not names & {"ALERTS", *QUIET}
 
 
-@pytest.fixture
-def scraping(dsn: str, conn: psycopg.Connection[Any], tmp_path: Path) -> Iterator[Prometheus]:
-    """A Prometheus that has seen both, with our rules, and a message that was delivered."""
+@contextmanager
+def scraping(dsn: str, folder: Path, operator: int) -> Iterator[Prometheus]:
+    """One that has seen all of them, with our rules, and a message that was delivered."""
     worker = WorkerProcess(dsn, "noop://", DATABASE__INSECURE="true")
     exporter = ExporterProcess(dsn)
-    targets = {"shop": [f"127.0.0.1:{each.port}" for each in (worker, exporter)]}
+    targets = {
+        "shop": [f"127.0.0.1:{each.port}" for each in (worker, exporter)],
+        "pgoutbox": [f"127.0.0.1:{operator}"],
+    }
     nowhere = f"127.0.0.1:{free_port()}"
-    with worker, exporter:
+    with worker, exporter, psycopg.connect(dsn, autocommit=True) as conn:
         worker.started()
         exporter.started()
         conn.execute("VACUUM outbox")
         insert(conn)
         with prometheus(
-            tmp_path, groups(Limits(), Pace()), targets=targets, notify=nowhere
+            folder, groups(Limits(), Pace()), targets=targets, notify=nowhere
         ) as running:
             running.until("rate(outbox_messages_published_total[1m]) >= 0")
             running.until("outbox_table_last_vacuum_timestamp_seconds")
@@ -65,28 +70,33 @@ def scraping(dsn: str, conn: psycopg.Connection[Any], tmp_path: Path) -> Iterato
 
 @pytest.mark.broker
 @pytest.mark.postgres
-def test_every_panel_shows_something_and_every_choice_has_values(scraping: Prometheus) -> None:
-    queries = [
-        filled(query.expr) for row in rows() for panel in row.panels for query in panel.queries
-    ]
-    refused_or_empty = set(queries)
+async def test_every_panel_shows_something_and_every_choice_has_values(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POD_ID", "test")
+    async with running(tmp_path / "token", dsn=dsn) as run:
+        await run.look_after(scaler(seedRatePerReplica="50"))
+        await asyncio.to_thread(look_at_everything, dsn, tmp_path, run.port)
 
-    def all_answer() -> bool:
-        for query in list(refused_or_empty):
-            if scraping.query(query) or not expected(query):
-                refused_or_empty.discard(query)
-        return not refused_or_empty
 
-    try:
-        eventually(all_answer, "an answer to every query")
-    except AssertionError:
-        pytest.fail("these queries find nothing:\n" + "\n".join(sorted(refused_or_empty)))
-    for variable in VARIABLES:
-        if variable.label != "database":
-            assert any(
-                each["metric"].get(variable.label)
-                for each in scraping.query(filled(variable.selector))
-            )
+def look_at_everything(dsn: str, folder: Path, operator: int) -> None:
+    with scraping(dsn, folder, operator) as server:
+        queries = [query.expr for row in rows() for panel in row.panels for query in panel.queries]
+        refused_or_empty = {filled(query) for query in queries}
+
+        def all_answer() -> bool:
+            for query in list(refused_or_empty):
+                if server.query(query) or not expected(query):
+                    refused_or_empty.discard(query)
+            return not refused_or_empty
+
+        try:
+            eventually(all_answer, "an answer to every query")
+        except AssertionError:
+            pytest.fail("these queries find nothing:\n" + "\n".join(sorted(refused_or_empty)))
+        for variable in VARIABLES:
+            found = server.query(filled(variable.selector))
+            assert any(each["metric"].get(variable.label) for each in found)
 
 
 def test_panels_neither_overlap_nor_leave_the_board() -> None:

@@ -10,7 +10,8 @@ import click
 import pytest
 
 from monitoring.rules import alert_groups, groups
-from pgoutbox.cli.main import group
+from pgoutbox.cli.main import group as worker_group
+from pgoutbox_operator.cli import group as operator_group
 from tests.support.known_series import LABELS
 from tests.support.promql import selectors
 
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 RUNBOOKS = sorted((ROOT / "docs" / "runbooks").glob("*.md"))
 SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PROGRAMS = {"pgoutbox": worker_group, "pgoutbox-operator": operator_group}
 ALERTS = [alert for alerts in alert_groups().values() for alert in alerts]
 
 every_runbook = pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
@@ -30,15 +32,16 @@ def lines(page: Path, language: str) -> list[str]:
 
 def commands(page: Path) -> list[str]:
     """What is to be typed, in blocks and within sentences."""
-    named = re.findall(r"`(pgoutbox [^`]+)`", page.read_text())
-    return [line for line in lines(page, "sh") if line.startswith("pgoutbox ")] + named
+    named = re.findall(r"`(pgoutbox(?:-operator)? [^`]+)`", page.read_text())
+    typed = [line for line in lines(page, "sh") if line.split(" ")[0] in PROGRAMS]
+    return [line.split(" | ")[0] for line in typed] + named
 
 
 def parse(line: str) -> None:
     """Let click read the command as it would, without running it."""
-    words = shlex.split(line)[1:]
-    command: click.Command = group
-    context = click.Context(group)
+    program, *words = shlex.split(line)
+    command: click.Command = PROGRAMS[program]
+    context = click.Context(command)
     while isinstance(command, click.Group):
         name = words.pop(0)
         found = command.get_command(context, name)
@@ -110,5 +113,7 @@ def test_a_runbook_names_settings_that_exist(page: Path) -> None:
 def test_a_command_that_does_not_exist_is_found() -> None:
     with pytest.raises(AssertionError):
         parse("pgoutbox dead bury 42")
+    with pytest.raises(AssertionError):
+        parse("pgoutbox-operator describe shop/orders")
     with pytest.raises(click.UsageError):
         parse("pgoutbox dead requeue 42 --because it")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pgoutbox.telemetry.catalogue import EXPORTER, OPERATOR
-from tests.support.described import Page, assert_as_described, families, scrape, value
+from tests.support.described import assert_as_described, families, scrape, value
 from tests.support.horizons import held_snapshot
 from tests.support.kube import NAMESPACE, SCALER, scaler
 from tests.support.operating import eventually, running
@@ -37,15 +37,8 @@ def pod(monkeypatch: pytest.MonkeyPatch) -> None:
 async def operating(dsn: str, folder: Path, *, lease: bool = False) -> AsyncIterator[Running]:
     """With one scaler, which it has visited."""
     async with running(folder / "token", dsn=dsn, lease=lease) as run:
-        run.kube.put(scaler(seedRatePerReplica="50"))
-        run.start()
-        await eventually(lambda: run.kube.conditions.get("Ready") == ("True", "Reconciled"))
+        await run.look_after(scaler(seedRatePerReplica="50"))
         yield run
-
-
-def scraped(run: Running) -> Page:
-    assert run.operator is not None
-    return scrape(run.operator.probes.port)
 
 
 async def test_what_the_operator_exports_is_the_catalogues(
@@ -56,7 +49,7 @@ async def test_what_the_operator_exports_is_the_catalogues(
     conn.execute("VACUUM outbox")
     with held_snapshot(dsn):
         async with operating(dsn, tmp_path) as run:
-            page = scraped(run)
+            page = scrape(run.port)
     assert_as_described(page, (*EXPORTER, *OPERATOR), named=NAMED)
     ready = {**DATABASE, "destination": "bank", "state": "ready"}
     assert value(page, "outbox_pending_messages", **ready) == 1
@@ -76,5 +69,5 @@ async def test_a_replica_that_does_not_lead_shows_neither_tables_nor_scalers(
         lease["metadata"]["resourceVersion"] = "1000"
         gate = run.operator.supervisor.gate
         await eventually(lambda: not gate.held)
-        shown = {name for name, family in families(scraped(run)).items() if family.samples}
+        shown = {name for name, family in families(scrape(run.port)).items() if family.samples}
         assert shown == {"outbox_build_info", "outbox_operator_permission_errors_total"}

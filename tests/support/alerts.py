@@ -184,7 +184,9 @@ def prometheus(
                 "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
                 "rule_files": [str(folder / "rules.yml")],
                 "alerting": {"alertmanagers": [{"static_configs": [{"targets": [notify]}]}]},
-                "scrape_configs": [{"job_name": "pgoutbox", "static_configs": scraped}],
+                "scrape_configs": [
+                    {"job_name": "pgoutbox", "honor_labels": True, "static_configs": scraped}
+                ],
             }
         )
     )

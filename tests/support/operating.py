@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pgoutbox.telemetry.exporter_source import Look
     from pgoutbox_operator.connections import Place
+    from tests.support.kube import Object
 
 PATIENCE = 10.0
 
@@ -71,6 +72,20 @@ class Running:
     @property
     def alive(self) -> bool:
         return self._thread.is_alive()
+
+    @property
+    def port(self) -> int:
+        if self.operator is None:
+            raise AssertionError("it has started")
+        return self.operator.probes.port
+
+    async def look_after(
+        self, body: Object, *, ready: tuple[str, str] = ("True", "Reconciled")
+    ) -> None:
+        """Start with this scaler, and return once its condition Ready is so."""
+        self.kube.put(body)
+        self.start()
+        await eventually(lambda: self.kube.conditions.get("Ready") == ready)
 
     def start(self) -> None:
         self._thread.start()

@@ -6,11 +6,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import kmock
+from prometheus_client import CollectorRegistry, generate_latest
 
 from pgoutbox.database.statistics import DestinationStatistics, Statistics, WorkerStatistics
 from pgoutbox.telemetry.exporter_source import Look
 from pgoutbox_operator.cluster import Cluster
 from pgoutbox_operator.crd import ConditionReason
+from pgoutbox_operator.metrics import ScalerMetrics
 from pgoutbox_operator.notices import Notices
 from pgoutbox_operator.permissions import Permissions
 from pgoutbox_operator.reconcile import Reconciler
@@ -105,6 +107,17 @@ class Visits:
         self.time += after
         self.outbox.at += after
         await self.reconciler.visit(self.outbox)
+
+    @property
+    def reconcilers(self) -> list[Reconciler]:
+        """As a supervisor's."""
+        return [self.reconciler]
+
+    def metrics(self) -> str:
+        """What a scrape would find."""
+        registry = CollectorRegistry()
+        registry.register(ScalerMetrics(self))
+        return generate_latest(registry).decode()
 
     def restart(self) -> None:
         """A new process: nothing is remembered but what the cluster stores."""

@@ -3,47 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, get_args
-
-from prometheus_client import CollectorRegistry, generate_latest
+from typing import get_args
 
 from pgoutbox.telemetry.catalogue import OPERATOR, operator as names
 from pgoutbox_operator import rights
 from pgoutbox_operator.crd import Condition, ConditionType
-from pgoutbox_operator.metrics import ScalerMetrics
 from pgoutbox_operator.permissions import Access
 from pgoutbox_operator.scaling import Limit
 from tests.support.kube import SCALE
-from tests.support.visiting import Visits, visits
-
-if TYPE_CHECKING:
-    from pgoutbox_operator.gate import Gate
-    from pgoutbox_operator.permissions import Permissions
-    from pgoutbox_operator.reconcile import Reconciler
+from tests.support.visiting import visits
 
 OF = 'name="orders",namespace="shop"'
-
-
-class Supervised:
-    """As much of a supervisor as is asked."""
-
-    def __init__(self, v: Visits) -> None:
-        self.reconcilers: list[Reconciler] = [v.reconciler]
-        self.permissions: Permissions = v.permissions
-        self.gate: Gate = v.gate
-
-
-def page(v: Visits) -> str:
-    registry = CollectorRegistry()
-    registry.register(ScalerMetrics(Supervised(v)))
-    return generate_latest(registry).decode()
 
 
 async def test_a_scaler_is_shown_by_the_names_that_the_alerts_ask_for() -> None:
     async with visits(seedRatePerReplica="50") as v:
         v.outbox.has_backlog()
         await v.visit()
-        shown = page(v)
+        shown = v.metrics()
         for metric in OPERATOR:
             line = next(line for line in shown.splitlines() if line.startswith(f"{metric.name}{{"))
             assert all(f'{label}="' in line for label in metric.labels), line
@@ -66,7 +43,7 @@ async def test_each_condition_has_one_status_and_shows_the_others_at_0() -> None
     async with visits() as v:
         v.kube.mock[f"get {SCALE}"] << 404
         await v.visit()
-        shown = page(v)
+        shown = v.metrics()
         for kind, (status, _) in v.kube.conditions.items():
             for each in ("True", "False", "Unknown"):
                 sample = f'outbox_scaler_condition{{{OF},status="{each}",type="{kind}"}}'
@@ -80,21 +57,21 @@ async def test_conditions_that_cannot_be_written_are_shown_all_the_same() -> Non
         await v.visit()
         await v.visit()
         assert not v.kube.conditions
-        assert f'outbox_scaler_condition{{{OF},status="False",type="Permitted"}} 1.0' in page(v)
+        assert f'outbox_scaler_condition{{{OF},status="False",type="Permitted"}} 1.0' in v.metrics()
 
 
 async def test_a_failed_status_write_makes_a_scaler_stale() -> None:
     async with visits() as v:
         v.kube.mock["patch"] << 500
         await v.visit()
-        assert "outbox_scaler_last_reconcile_timestamp_seconds{" not in page(v)
+        assert "outbox_scaler_last_reconcile_timestamp_seconds{" not in v.metrics()
 
 
 async def test_who_leads_no_more_shows_no_scaler_from_that_moment_on() -> None:
     async with visits() as v:
         await v.visit()
         v.gate.held = False
-        assert "outbox_scaler_" not in re.sub(r"^#.*$", "", page(v), flags=re.MULTILINE)
+        assert "outbox_scaler_" not in re.sub(r"^#.*$", "", v.metrics(), flags=re.MULTILINE)
 
 
 async def test_every_right_is_shown_as_not_refused_before_it_is() -> None:
@@ -104,11 +81,11 @@ async def test_every_right_is_shown_as_not_refused_before_it_is() -> None:
             for right in (*rights.SCALERS, *rights.LEASES)
             for verb in right.verbs
         }
-        assert {f"{each} 0.0" for each in counted} <= set(page(v).splitlines())
+        assert {f"{each} 0.0" for each in counted} <= set(v.metrics().splitlines())
 
 
 async def test_refusals_are_counted() -> None:
     async with visits() as v:
         v.permissions.told(Access("list", "pods", "shop"), allowed=False)
         counted = 'outbox_operator_permission_errors_total{resource="pods",verb="list"} 1.0'
-        assert counted in page(v)
+        assert counted in v.metrics()
