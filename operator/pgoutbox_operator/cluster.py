@@ -28,15 +28,24 @@ Object = dict[str, Any]
 class ClusterError(PgOutboxError):
     """A request failed: refused, or not answered."""
 
-    def __init__(self, message: str, *, status: int | None = None) -> None:
-        """``status``: of HTTP; None where there was no answer."""
+    def __init__(self, message: str, *, status: int | None = None, named: bool = False) -> None:
+        """``status``: of HTTP; None where there was no answer. ``named``: it tells of an object."""
         super().__init__(message)
         self.status = status
+        self._named = named
 
     @property
     def is_not_found(self) -> bool:
         """There is no such object."""
         return self.status == HTTPStatus.NOT_FOUND
+
+    @property
+    def is_gone(self) -> bool:
+        """There is no such object, while there might be.
+
+        Whoever knows no such path says 404, too: an API server without the definition, or a proxy.
+        """
+        return self.is_not_found and self._named
 
     @property
     def is_conflict(self) -> bool:
@@ -183,7 +192,10 @@ def _answer(status: int, text: str, asked: str) -> Object:
         # Only a Status is for people; anything else might quote what is not theirs.
         said = answer.get("message") if isinstance(answer, dict) else None
         shown = f": {said[:LONGEST_ANSWER]}" if isinstance(said, str) else ""
-        raise ClusterError(f"{asked} was answered with {status}{shown}", status=status)
+        details = answer.get("details") if isinstance(answer, dict) else None
+        named = isinstance(details, dict) and bool(details.get("name"))
+        message = f"{asked} was answered with {status}{shown}"
+        raise ClusterError(message, status=status, named=named)
     if not isinstance(answer, dict):
         raise ClusterError(f"{asked} was answered with something that is no object", status=status)
     return answer
@@ -195,11 +207,14 @@ def _items(found: Object) -> list[Object]:
 
 
 def _scale(found: Object) -> Scale:
-    return Scale(
-        replicas=found.get("spec", {}).get("replicas", 0),
-        selector=found.get("status", {}).get("selector", ""),
-        version=found["metadata"]["resourceVersion"],
-    )
+    try:
+        return Scale(
+            replicas=found.get("spec", {}).get("replicas", 0),
+            selector=found.get("status", {}).get("selector", ""),
+            version=found["metadata"]["resourceVersion"],
+        )
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ClusterError(f"the scale of a Deployment has no {error}") from error
 
 
 def _scaler(namespace: str, name: str) -> str:

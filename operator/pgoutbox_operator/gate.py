@@ -75,9 +75,10 @@ class LeaseGate:
             try:
                 await self.step()
                 self._failing = False
-            except ClusterError as error:
+            except Exception as error:  # noqa: BLE001 - who does not try again never leads again
                 if not self._failing:
-                    self._log.warning("lease failed", lease=self._name, error=str(error))
+                    said = str(error) if isinstance(error, ClusterError) else repr(error)
+                    self._log.warning("lease failed", lease=self._name, error=said)
                 self._failing = True
             self._tell()
             await asyncio.sleep(RETRY)

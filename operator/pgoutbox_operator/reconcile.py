@@ -258,7 +258,7 @@ class Reconciler:
         try:
             stored = await self._around.cluster.write_status(self.body, sent)
         except ClusterError as error:
-            if error.is_not_found:
+            if error.is_gone:
                 self.gone = True
                 return
             raise

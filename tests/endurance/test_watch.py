@@ -114,6 +114,23 @@ def test_nonsense_for_a_list_does_not_end_anything(tmp_path: Path, nonsense: str
     virtually(tmp_path / "token", scenario)
 
 
+def test_nonsense_for_a_lease_does_not_end_the_campaign(tmp_path: Path) -> None:
+    async def scenario(t: Together) -> None:
+        lease = t.operator.lease
+        assert lease is not None
+        await settled(t)
+        assert lease.held
+        t.kube.mock.obstacle = lambda request: (
+            web.json_response({}) if "/leases" in request.path else None
+        )
+        await t.pass_by(WHILE)
+        assert not lease.held
+        allow(t)
+        await t.until(lambda: lease.held, within=5)
+
+    virtually(tmp_path / "token", scenario, lease=True)
+
+
 def test_a_watch_that_drops_every_few_seconds_loses_nothing_and_leaves_nothing(
     tmp_path: Path,
 ) -> None:

@@ -16,7 +16,14 @@ HOST = "127.0.0.1"
 class Side(asyncio.Protocol):
     """One end of a connection that is passed through."""
 
-    def __init__(self, made: Callable[[Side], None], lost: Callable[[Side], None]) -> None:
+    def __init__(
+        self,
+        made: Callable[[Side], None],
+        lost: Callable[[Side], None],
+        said: Callable[[], None] | None = None,
+    ) -> None:
+        self.is_client = said is not None
+        self._said = said or (lambda: None)
         self.other: Side | None = None
         self.transport: asyncio.Transport | None = None
         self._early = b""
@@ -34,6 +41,7 @@ class Side(asyncio.Protocol):
         self._made(self)
 
     def data_received(self, data: bytes) -> None:
+        self._said()
         if self.other is None or self.other.transport is None:
             self._early += data
         else:
@@ -63,12 +71,14 @@ class Side(asyncio.Protocol):
 
 
 class Door:
-    """Leads to the server at ``target``; ``port`` is where it is."""
+    """Leads to the server at ``target``, as libpq names it; ``port`` is where the door is."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self.port = 0
         self.connections = 0
         """How often somebody came in."""
+        self.sent = 0
+        """How often a client said something: mostly, how many round trips there were."""
         self._target = target
         self._silent = False
         self._server: asyncio.Server | None = None
@@ -135,13 +145,22 @@ class Door:
         """As `open` after `silence`, but those who are in will never hear of it."""
         self._lost |= self._sides
 
+    def expire(self) -> None:
+        """Let the server give up those who are lost, as it does some day."""
+        for side in list(self._lost):
+            if not side.is_client:
+                side.cut()
+
     def cut(self) -> None:
         """Reset everybody; they may come again."""
         for side in list(self._sides):
             side.cut()
 
     def _greet(self) -> Side:
-        return Side(self._came, self._left)
+        return Side(self._came, self._left, self._heard)
+
+    def _heard(self) -> None:
+        self.sent += 1
 
     def _came(self, side: Side) -> None:
         self.connections += 1
@@ -158,19 +177,25 @@ class Door:
         task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, side: Side) -> None:
-        loop = asyncio.get_running_loop()
         try:
-            _, other = await loop.create_connection(
-                lambda: Side(self._sides.add, self._left), *self._target
-            )
+            other = await self._reach()
         except OSError:
             side.cut()
             return
         side.join(other)
         side.flow(on=True)
 
+    async def _reach(self) -> Side:
+        loop, (host, port) = asyncio.get_running_loop(), self._target
+        side = Side(self._sides.add, self._left)
+        if host.startswith("/"):
+            await loop.create_unix_connection(lambda: side, f"{host}/.s.PGSQL.{port}")
+        else:
+            await loop.create_connection(lambda: side, host, port)
+        return side
+
     def _left(self, side: Side) -> None:
         self._sides.discard(side)
         self._lost.discard(side)
-        if side.other is not None:
+        if side.other is not None and side.other not in self._lost:
             side.other.cut()

@@ -77,10 +77,12 @@ class Hindered(kmock.KubernetesScaffold):
         return instead
 
 
-def refuse(status: int, **headers: str) -> web.Response:
-    """As an API server does it."""
+def refuse(status: int, *, name: str = "", **headers: str) -> web.Response:
+    """As an API server does it; ``name``: of an object that it knows better."""
     reason = HTTPStatus(status).phrase
     body = {"kind": "Status", "code": status, "message": reason, "metadata": {}}
+    if name:
+        body["details"] = {"name": name}
     return web.json_response(body, status=status, headers=headers)
 
 
@@ -104,9 +106,9 @@ class FakeKube:
         """Of scalers, by name."""
         self.events: list[Object] = []
         self.history: list[Object] = []
-        """What watches are told of scalers; its length is the version of everything."""
+        """What watches are told; its length is the version of everything."""
         self.compacted = 0
-        """Before this version nothing is known any more."""
+        """Before this version nothing is known."""
         self.watches: list[asyncio.Queue[Object | None]] = []
         self.tokens: list[str | None] = []
         self.asked: list[tuple[str, str]] = []
@@ -213,7 +215,7 @@ class FakeKube:
     def _store(self, name: str, patch: Object) -> Object:
         if patch["metadata"]["uid"] in self.deleted:
             again = name in self.scalers
-            raise _refusal(HTTPStatus.CONFLICT if again else HTTPStatus.NOT_FOUND)
+            raise _refusal(HTTPStatus.CONFLICT if again else HTTPStatus.NOT_FOUND, name=name)
         status = self.statuses.setdefault(name, {})
         status |= {key: each for key, each in patch["status"].items() if each is not None}
         return {"status": status}
@@ -254,8 +256,9 @@ class FakeKube:
         return body
 
 
-def _refusal(status: HTTPStatus) -> kmock.KubernetesError:
-    return kmock.KubernetesError(status=int(status), reason=status.phrase, message=status.phrase)
+def _refusal(status: HTTPStatus, **details: str) -> kmock.KubernetesError:
+    said = status.phrase
+    return kmock.KubernetesError(status=int(status), reason=said, message=said, details=details)
 
 
 def _encoded(text: str) -> str:

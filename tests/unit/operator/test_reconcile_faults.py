@@ -118,9 +118,19 @@ async def test_a_status_that_may_not_be_written_is_counted_and_nothing_else_stop
 
 async def test_an_object_that_is_gone_is_not_visited_again() -> None:
     async with visits() as v:
-        answer(v, f"patch {STATUS}", 404)
+        v.kube.deleted.add("1")
         await v.visit()
         assert v.reconciler.gone
+
+
+async def test_an_object_is_not_gone_while_its_kind_is_not_known() -> None:
+    async with visits(seedRatePerReplica="50") as v:
+        answer(v, f"patch {STATUS}", 404, times=2)
+        await scaling(v)
+        assert not v.reconciler.gone
+        assert v.kube.replicas == 2
+        await v.visit()
+        assert v.kube.replicas == 7
 
 
 async def test_an_object_that_is_gone_though_nobody_told_scales_nothing() -> None:
