@@ -64,6 +64,8 @@ async def test_a_changed_spec_is_acted_upon_at_once_and_our_own_status_is_not(
     run.outbox.has_backlog()
     run.kube.put(busy(mode="Recommend"))
     run.start()
+    # One visit for the object, and one for the first look at its database.
+    await eventually(lambda: len(run.kube.mock[f"get {SCALE}"]) == 2)
     await eventually(lambda: run.kube.watches and "desiredReplicas" in run.kube.status)
     looked = len(run.kube.mock[f"get {SCALE}"])
     echo = busy(mode="Recommend") | {"status": run.kube.status}
