@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pgoutbox_operator.crd.definition import definition
-from tests.support.api_server import DEFINITION, ApiServer, Shop, api_server, shop
+from tests.support.api_server import (
+    API,
+    DEFINITION,
+    MANAGER,
+    ApiServer,
+    Shop,
+    api_server,
+    is_established,
+    shop,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
 HERE = os.path.dirname(__file__)  # noqa: PTH120 - compared with what pytest tells
@@ -24,21 +33,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cluster)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was measured."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{report.nodeid}: {name} {value:.2f}")
+
+
 @pytest.fixture(scope="session")
-def installed() -> None:
-    """The definition. It stays: other namespaces may hold objects of it."""
+def installed() -> Iterator[None]:
+    """The definition. Where it was there before, it stays: others may have objects of it."""
 
-    async def install() -> None:
+    async def install() -> bool:
         async with api_server() as api:
-            await api.apply(DEFINITION, definition(), manager="pgoutbox-tests", force="true")
+            known = await api.find(DEFINITION) is not None
+            await api.apply(DEFINITION, definition(), manager=MANAGER, force="true")
             await api.until(DEFINITION, is_established)
+            # It is served a moment later.
+            await api.until(f"/apis/{API}/outboxscalers", lambda found: "items" in found)
+            return known
 
-    asyncio.run(install())
+    async def remove() -> None:
+        async with api_server() as api:
+            await api.delete(DEFINITION)
+            await api.until_gone(DEFINITION, within=30)
 
-
-def is_established(found: dict[str, dict[str, list[dict[str, str]]]]) -> bool:
-    conditions = found.get("status", {}).get("conditions", [])
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+    known = asyncio.run(install())
+    yield
+    if not known:
+        asyncio.run(remove())
 
 
 @pytest.fixture

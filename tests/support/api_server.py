@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 API = "pgoutbox.io/v1alpha1"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/outboxscalers.pgoutbox.io"
+MANAGER = "pgoutbox-tests"
 WORKERS, SCALER, SECRET = "workers", "orders", "outbox-dsn"
 PATIENCE = 20.0
 STEP = 0.05
@@ -64,9 +65,12 @@ class ApiServer:
             data=None if body is None else json.dumps(body),
             headers={"Content-Type": content},
         ) as response:
-            answer: Object = json.loads(await response.text())
+            text = await response.text()
             if response.status >= 400:
-                raise Refused(response.status, answer.get("message", ""))
+                # Of a path that it does not serve it does not even say so in JSON.
+                is_told = response.content_type == "application/json"
+                raise Refused(response.status, json.loads(text)["message"] if is_told else text)
+            answer: Object = json.loads(text)
             return answer
 
     async def get(self, path: str, **query: str) -> Object:
@@ -233,9 +237,15 @@ class Shop:
 
     async def events(self, reason: str) -> list[str]:
         """The messages of those with this reason, oldest first."""
-        found = await self.api.get(f"{self.core}/events", fieldSelector=f"reason={reason}")
-        listed = sorted(found["items"], key=lambda each: each["lastTimestamp"])
-        return [each["message"] for each in listed]
+        listed = await self.described(reason=reason)
+        return [each["message"] for each in sorted(listed, key=lambda each: each["lastTimestamp"])]
+
+    async def described(self, **fields: str) -> list[Object]:
+        """Events, as `kubectl describe` asks for them."""
+        selector = ",".join(f"{name}={value}" for name, value in fields.items())
+        found = await self.api.get(f"{self.core}/events", fieldSelector=selector)
+        items: list[Object] = found["items"]
+        return items
 
     async def until_event(self, reason: str) -> str:
         """The message of the first one."""
@@ -248,8 +258,13 @@ class Shop:
 
 def conditions(body: Mapping[str, Any]) -> dict[str, Object]:
     """By type."""
-    found = body.get("status", {}).get("conditions", [])
+    found = body.get("status", {}).get("conditions") or []
     return {each["type"]: each for each in found}
+
+
+def is_established(definition: Mapping[str, Any]) -> bool:
+    """Whether objects of it are served."""
+    return conditions(definition).get("Established", {}).get("status") == "True"
 
 
 def encoded(text: str) -> str:
