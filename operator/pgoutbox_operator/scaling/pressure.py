@@ -49,9 +49,11 @@ def recover(state: State, rates: Rates, tick: Tick, needed: int) -> tuple[State,
 
     Where no step is needed the limit is over.
     """
-    shown = tick.now - state.stepped_at >= tick.startup + tick.policy.tick
-    accepts = rates.finished > 0 and rates.failing < tick.policy.recovered
-    if not (shown and accepts):
+    calm = tick.now - state.stepped_at
+    shown = calm >= tick.startup + tick.policy.tick
+    # A few failures that never end are how this destination is: then it takes longer to be sure.
+    accepts = rates.failing < tick.policy.recovered or calm >= tick.policy.window
+    if not (shown and accepts and rates.finished > 0):
         return state, tick.current
     if needed <= tick.current:
         return replace(state, limited=False, step=1), tick.current

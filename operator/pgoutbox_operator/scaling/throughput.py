@@ -125,6 +125,9 @@ def _beat(before: Beat | None, worker: Worker, now: float, policy: Policy) -> Be
             incarnation="", at=at - worker.uptime, finished=0, attempts=0, failed=0, busy_seconds=0
         )
     seconds = at - before.at
+    if seconds < -SAME_BEAT:
+        # Another server's clock, after a failover; the next heartbeat is measured by it as well.
+        return fresh
     if seconds < SAME_BEAT:
         return before if before.incarnation else fresh
     return replace(

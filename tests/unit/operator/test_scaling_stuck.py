@@ -1,0 +1,113 @@
+"""What must not hold for ever, or break the law: a fleet is never left behind by odd samples."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from hypothesis import given, settings, strategies as st
+
+from pgoutbox_operator.scaling import Fleet, Limit, Outbox, Policy, Sample, State, Worker, decide
+from tests.support.scaling import POLICY, Look, Story
+
+OUTAGE = Look(ready=5000, age=100.0, failed=100, busy=1.0)
+SOME_FAIL = Look(ready=50_000, age=100.0, finished=95 * 15, failed=5 * 15, busy=1.0)
+
+
+def test_a_few_failures_that_never_end_slow_the_recovery_down_and_do_not_prevent_it() -> None:
+    story = Story(replicas=2)
+    story.ticks(4, Look(finished=100 * 15, busy=0.8))
+    assert story.ticks(12, OUTAGE).limited_by is Limit.DOWNSTREAM_LIMITED
+    held = story.replicas
+    story.ticks(7, SOME_FAIL)
+    assert story.replicas == held
+    story.ticks(60, SOME_FAIL)
+    assert story.replicas > held + 4
+
+
+def test_failures_that_come_back_end_the_slow_recovery() -> None:
+    story = Story(replicas=2)
+    story.ticks(4, Look(finished=100 * 15, busy=0.8))
+    story.ticks(12, OUTAGE)
+    story.ticks(20, SOME_FAIL)
+    grown = story.replicas
+    story.ticks(10, replace(SOME_FAIL, failed=500))
+    assert story.replicas <= grown
+
+
+def test_a_database_whose_clock_is_an_hour_behind_the_last_ones_is_measured_at_once() -> None:
+    story = Story(replicas=2)
+    story.ticks(5, Look(finished=1500, busy=1.0))
+    before = story.state.rate
+    assert before is not None
+    for tick in range(12):
+        sample = story.sample(Look(finished=3000, busy=1.0))
+        assert sample.outbox is not None
+        behind = replace(sample.outbox, at=sample.outbox.at - 3600)
+        story.state, decision = decide(
+            story.state, replace(sample, outbox=behind), story.now, policy=POLICY
+        )
+        assert decision.numbers.finished > 100 or tick == 0
+    assert story.state.rate is not None
+    assert story.state.rate > 1.5 * before
+
+
+COUNTS = st.integers(0, 10_000)
+TIMES = st.floats(-1e4, 1e7, allow_nan=False)
+WORKERS = st.builds(
+    Worker,
+    incarnation=st.sampled_from("abcd"),
+    seen_age=st.floats(0, 1e5),
+    uptime=st.floats(0, 1e6),
+    slots=st.integers(0, 500),
+    running=st.booleans(),
+    finished=COUNTS,
+    attempts=COUNTS,
+    failed=COUNTS,
+    busy_seconds=st.floats(0, 1e6),
+    serves=st.frozensets(st.sampled_from("xy")),
+    opened=st.frozensets(st.sampled_from("xy")),
+)
+OUTBOXES = st.builds(
+    Outbox,
+    at=TIMES,
+    ready=COUNTS,
+    oldest_ready_age=st.floats(0, 1e9),
+    undelivered=COUNTS,
+    scheduled=COUNTS,
+    next_due_in=st.none() | st.floats(0, 1e9),
+    lanes=st.none() | COUNTS,
+    capped=st.booleans(),
+    workers=st.lists(WORKERS, max_size=4).map(tuple),
+)
+SAMPLES = st.builds(
+    Sample,
+    fleet=st.builds(
+        Fleet,
+        replicas=st.integers(0, 200),
+        terminating=st.integers(0, 50),
+        startup=st.none() | st.floats(1, 900),
+    ),
+    outbox=st.none() | OUTBOXES,
+    age=st.floats(0, 1e4),
+)
+
+
+@settings(deadline=None)
+@given(
+    samples=st.lists(st.tuples(SAMPLES, st.floats(-100, 1000)), max_size=20),
+    lowest=st.integers(0, 5),
+    highest=st.integers(5, 50),
+)
+def test_whatever_is_seen_the_decision_is_within_bounds_or_changes_nothing(
+    samples: list[tuple[Sample, float]], lowest: int, highest: int
+) -> None:
+    policy = Policy(max_replicas=highest, min_replicas=lowest)
+    state, now = State(), 0.0
+    for sample, seconds in samples:
+        now += seconds
+        state, decision = decide(state, sample, now, policy=policy)
+        state = State.from_json(state.to_json())
+        assert decision.previous == sample.fleet.replicas
+        assert decision.replicas == decision.previous or 0 <= decision.replicas <= highest
+        assert all(math.isfinite(n) for n in (decision.numbers.arrivals, decision.numbers.finished))
