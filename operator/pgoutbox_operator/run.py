@@ -146,9 +146,10 @@ class Operator:
                 await self._watch(stop, signals=signals)
         except Exception as error:  # noqa: BLE001 - kopf's own errors are not in its interface
             self._log.error("watching failed", error=repr(error), again_in=ANEW_SECONDS)
-            await _wait(stop, ANEW_SECONDS)
         finally:
             self._end_campaign()
+        # At once where it shall stop.
+        await _wait(stop, ANEW_SECONDS)
 
     async def _watch(self, stop: asyncio.Event, *, signals: bool) -> None:
         namespaces = self._options.namespaces

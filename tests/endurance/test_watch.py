@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -224,6 +225,32 @@ def test_a_definition_that_is_replaced_is_waited_for(tmp_path: Path) -> None:
         t.outbox.has_backlog()
         t.kube.put(busy(uid="2"))
         await t.until(lambda: t.kube.replicas == 7, within=SOON)
+
+    virtually(tmp_path / "token", scenario)
+
+
+def test_an_end_that_hangs_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr("pgoutbox_operator.run.os.kill", lambda _, number: killed.append(number))
+
+    async def scenario(t: Together) -> None:
+        await settled(t)
+        stop, released = t.operator.supervisor.stop, asyncio.Event()
+
+        async def hang() -> None:
+            await released.wait()
+            await stop()
+
+        monkeypatch.setattr(t.operator.supervisor, "stop", hang)
+        t.kube.tell({"type": "ERROR", "object": {"code": 500}})
+        await t.pass_by(15)
+        assert killed == []
+        await t.pass_by(10)
+        assert killed == [signal.SIGKILL]
+        released.set()
+        await takes_up(t)
 
     virtually(tmp_path / "token", scenario)
 
