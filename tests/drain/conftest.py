@@ -8,6 +8,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from tests.support.receiver import Receiver
+from tests.support.roles import DATABASE
 from tests.support.workers import stubborn_package
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def new_database(server_dsn: str, template: str) -> Iterator[Callable[[], str]]:
     names: list[str] = []
 
     def make() -> str:
-        names.append(f"pgoutbox_drain_{uuid.uuid4().hex[:12]}")
+        names.append(f"{DATABASE}{uuid.uuid4().hex[:12]}")
         execute(server_dsn, f"CREATE DATABASE {names[-1]} TEMPLATE {template}")
         return make_conninfo(server_dsn, dbname=names[-1])
 

@@ -15,6 +15,7 @@ from pgoutbox.database.conninfo import DatabaseOptions
 from pgoutbox.database.pool import DATABASE_ERRORS, Database
 from tests.support.observing import eventually
 from tests.support.proxy import Proxy
+from tests.support.roles import as_worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -40,7 +41,7 @@ async def db(proxy: Proxy) -> AsyncIterator[Database]:
 @asynccontextmanager
 async def opened(proxy: Proxy, statement_timeout: float) -> AsyncIterator[Database]:
     options = DatabaseOptions(
-        dsn=lambda: proxy.dsn, pool_max=POOL_MAX, statement_timeout=statement_timeout
+        dsn=lambda: as_worker(proxy.dsn), pool_max=POOL_MAX, statement_timeout=statement_timeout
     )
     database = Database(options)
     await database.probe(accept_anything)

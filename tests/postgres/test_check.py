@@ -25,6 +25,7 @@ WORKER = (
     "SELECT, UPDATE (wanted, changed_at) ON outbox_wakeup",
     "SELECT, INSERT, UPDATE, DELETE ON outbox_workers",
     "SELECT ON outbox_migrations",
+    "EXECUTE ON FUNCTION outbox_archive_partitions()",
 )
 
 

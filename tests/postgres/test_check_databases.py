@@ -80,7 +80,7 @@ def test_a_role_that_may_not_watch_is_told_what_it_may_not(dsn: str) -> None:
         code, said = check(DATABASES__SHOP__DSN=role.dsn)
     assert code == 1
     assert "permission denied" in told(said)["PGOUTBOX_DATABASES__SHOP__DSN"]
-    assert "grant" in told(said)["PGOUTBOX_DATABASES__SHOP__DSN"]
+    assert "GRANT outbox_operator" in told(said)["PGOUTBOX_DATABASES__SHOP__DSN"]
 
 
 def test_the_key_in_the_file_is_named(empty_dsn: str, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def obstacle(conn: psycopg.Connection[Any], body: str, when: str) -> None:
     """Run this for every such row that becomes done."""
     conn.execute(
         "CREATE TABLE ledger AS SELECT 1 AS id;"
-        f"CREATE FUNCTION obstruct() RETURNS trigger LANGUAGE plpgsql AS"
+        "CREATE FUNCTION obstruct() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS"
         f" $$BEGIN {body} RETURN NEW; END$$;"
         "CREATE TRIGGER obstruct BEFORE UPDATE ON outbox FOR EACH ROW"
         f" WHEN (NEW.status = 'done' AND {when}) EXECUTE FUNCTION obstruct()".encode()

@@ -54,15 +54,17 @@ def documented_commands() -> list[list[str]]:
     return [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("pgoutbox dead")]
 
 
+LOGINS = {"worker": "shop_workers", "monitor": "shop_monitor", "desk": "alice"}
+
+
 def grants(**roles: str) -> bytes:
-    """What is granted to the documented roles, to others instead of those that are named here."""
-    statements = section("Roles").split(";\n")
+    """What the page grants to the logins, to others instead."""
+    statements = [one.strip() for one in section("Roles").split(";") if "GRANT" in one]
     chosen = []
     for name, role in roles.items():
-        ending = f" TO outbox_{name}"
-        found = [one for one in statements if one.rstrip("; \n").endswith(ending)]
-        assert found
-        chosen += [one.rstrip("; \n").removesuffix(ending) + f" TO {role}" for one in found]
+        ending = f" TO {LOGINS[name]}"
+        [found] = [one for one in statements if one.endswith(ending)]
+        chosen.append(found.removesuffix(ending) + f" TO {role}")
     return ";\n".join(chosen).encode()
 
 

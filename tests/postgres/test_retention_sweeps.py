@@ -37,6 +37,7 @@ WORKER = (
     "SELECT, UPDATE ON outbox_wakeup",
     "SELECT, INSERT, UPDATE, DELETE ON outbox_workers",
     "SELECT ON outbox_migrations",
+    "EXECUTE ON FUNCTION outbox_archive_partitions()",
 )
 ARCHIVING = (
     "INSERT ON outbox_archive",
@@ -62,6 +63,7 @@ def by_hand(conn: psycopg.Connection) -> list[str]:
     """Two days of the archive: one that is over for long, and one of last week."""
     for days in (9, 5):
         conn.execute(BY_HAND.format(days=days).encode())
+        conn.execute(f"ALTER TABLE by_hand_{days} OWNER TO outbox_owner".encode())
     return ["by_hand_9", "by_hand_5"]
 
 

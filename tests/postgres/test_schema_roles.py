@@ -12,10 +12,7 @@ from tests.support.roles import login_role
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PRODUCER = (
-    "INSERT (message_id, aggregate_type, aggregate_id, event_type, payload, body, content_type, "
-    "destination, headers, ordering_key, dedup_key, available_at) ON outbox"
-)
+PRODUCER = "outbox_producer"
 
 
 @pytest.fixture

@@ -226,14 +226,18 @@ async def test_a_lane_of_which_its_owner_still_holds_something_is_left_alone(
 
 
 async def test_a_message_that_commits_late_in_a_lane_comes_after_those_before_it(
-    aconn: psycopg.AsyncConnection, one: Session, two: Session
+    aconn: psycopg.AsyncConnection, dsn: str, one: Session
 ) -> None:
-    async with one.transaction():
-        first = await enqueue_lane(one.conn, "a")
-        second = asyncio.create_task(enqueue_lane(two.conn, "a"))
-        await until_blocked(aconn, two, by=one)
-    runs = await claim_lanes_as("a", one)
-    assert ids(runs.messages) == first + await second
+    async with (
+        open_session(dsn, as_given=True) as producer,
+        open_session(dsn, as_given=True) as other,
+    ):
+        async with producer.transaction():
+            first = await enqueue_lane(producer.conn, "a")
+            second = asyncio.create_task(enqueue_lane(other.conn, "a"))
+            await until_blocked(aconn, other, by=producer)
+        runs = await claim_lanes_as("a", one)
+        assert ids(runs.messages) == first + await second
 
 
 async def test_the_unordered_claim_passes_by_every_lane(

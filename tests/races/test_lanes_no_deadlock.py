@@ -208,7 +208,10 @@ async def test_four_thousand_statements_over_lanes_neither_deadlock_nor_take_a_m
         await enqueue_lane(aconn, key, LENGTH)
     ledger = Ledger(random.Random(seed))
     async with AsyncExitStack() as stack:
-        sessions = [await stack.enter_async_context(open_session(dsn)) for _ in range(SESSIONS)]
+        sessions = [
+            await stack.enter_async_context(open_session(dsn, as_given=True))
+            for _ in range(SESSIONS)
+        ]
         async with asyncio.TaskGroup() as group:
             for session in sessions:
                 group.create_task(Actor(session, ledger).run())

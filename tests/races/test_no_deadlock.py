@@ -198,7 +198,10 @@ async def test_ten_thousand_statements_at_random_neither_deadlock_nor_lose_a_mes
     )
     ledger = Ledger(random.Random(seed))
     async with AsyncExitStack() as stack:
-        sessions = [await stack.enter_async_context(open_session(dsn)) for _ in range(SESSIONS)]
+        sessions = [
+            await stack.enter_async_context(open_session(dsn, as_given=True))
+            for _ in range(SESSIONS)
+        ]
         async with asyncio.TaskGroup() as group:
             for session in sessions:
                 group.create_task(Actor(session, ledger).run())

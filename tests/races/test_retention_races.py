@@ -37,6 +37,7 @@ DO $$ BEGIN EXECUTE format(
     'CREATE TABLE old_day PARTITION OF outbox_archive FOR VALUES FROM (%L) TO (%L)',
     date_trunc('day', now(), 'UTC') - interval '216 hours',
     date_trunc('day', now(), 'UTC') - interval '192 hours');
+    ALTER TABLE old_day OWNER TO outbox_owner;
 END $$
 """
 

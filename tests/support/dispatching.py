@@ -21,6 +21,7 @@ from pgoutbox.dispatch.wakeup import Wakeup
 from pgoutbox.events import Finalized, Settled
 from pgoutbox.outcome import Published
 from pgoutbox.testing import make_message
+from tests.support.roles import as_worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -196,7 +197,7 @@ class Running:
 @asynccontextmanager
 async def database(dsn: str, **fields: Any) -> AsyncIterator[Database]:
     """An open pool; ``fields`` are those of `DatabaseOptions`."""
-    db = Database(DatabaseOptions(lambda: dsn, **fields))
+    db = Database(DatabaseOptions(lambda: as_worker(dsn), **fields))
     await db.open()
     try:
         yield db
@@ -218,7 +219,8 @@ async def dispatching(
     ``options`` are those of `DispatchOptions`, and of `DatabaseOptions` except for the DSN.
     """
     db_fields = {one.name for one in dataclasses.fields(DatabaseOptions)} & options.keys()
-    db_options = DatabaseOptions(lambda: dsn, **{name: options.pop(name) for name in db_fields})
+    chosen_fields = {name: options.pop(name) for name in db_fields}
+    db_options = DatabaseOptions(lambda: as_worker(dsn), **chosen_fields)
     chosen: dict[str, Any] = {
         "owner": "a worker",
         "reclaim_interval": 0.05,

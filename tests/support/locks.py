@@ -14,6 +14,7 @@ from psycopg.rows import tuple_row
 
 from pgoutbox.database.conninfo import DatabaseOptions, conninfo
 from pgoutbox.database.pool import Database
+from tests.support.roles import as_worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -52,9 +53,12 @@ def worker_options(dsn: str) -> DatabaseOptions:
 
 
 @contextlib.asynccontextmanager
-async def open_session(dsn: str) -> AsyncIterator[Session]:
-    """A session as the worker's pool would open it, prepared statements included."""
-    options = worker_options(dsn)
+async def open_session(dsn: str, *, as_given: bool = False) -> AsyncIterator[Session]:
+    """A session as the worker's pool would open it, prepared statements included.
+
+    ``as_given``: with the user of the DSN, for those who also do what workers may not.
+    """
+    options = worker_options(dsn if as_given else as_worker(dsn))
     async with await psycopg.AsyncConnection.connect(
         conninfo(options, session_settings=True), autocommit=True, prepare_threshold=0
     ) as conn:
@@ -79,6 +83,7 @@ async def until_blocked(
 # What a test lets wait calls this: until the one who holds the lock alone lets go of it.
 GATE = b"""
 CREATE SCHEMA gated;
+GRANT USAGE ON SCHEMA gated TO PUBLIC;
 CREATE FUNCTION gated.wait() RETURNS void LANGUAGE sql AS
     'SELECT pg_advisory_xact_lock_shared(20240817)';
 CREATE FUNCTION gated.now() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS
@@ -91,7 +96,7 @@ CREATE FUNCTION gated.before_update() RETURNS trigger LANGUAGE plpgsql AS
 @contextlib.asynccontextmanager
 async def gate(dsn: str) -> AsyncIterator[Session]:
     """Shut for the length of the block; the session keeps it shut."""
-    async with open_session(dsn) as session:
+    async with open_session(dsn, as_given=True) as session:
         await session.conn.execute(GATE, prepare=False)
         await session.conn.execute("SELECT pg_advisory_lock(20240817)")
         yield session

@@ -40,7 +40,7 @@ CREATE UNLOGGED TABLE drill_changes (
     seq bigint GENERATED ALWAYS AS IDENTITY, transaction xid8, at timestamptz, id bigint,
     message_id uuid, lane text, status text, version bigint, attempts int, owner text,
     lease_until timestamptz, left_lane boolean);
-CREATE FUNCTION drill_note_end() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION drill_note_end() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     INSERT INTO drill_changes (transaction, at, id, message_id, lane, status, version, attempts,
                                left_lane)
@@ -51,7 +51,7 @@ BEGIN
 END $$;
 CREATE TRIGGER drill_deleted AFTER DELETE ON outbox REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION drill_note_end();
-CREATE FUNCTION drill_note() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION drill_note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     INSERT INTO drill_changes (transaction, at, id, message_id, lane, status, version, attempts,
                                owner, lease_until, left_lane)

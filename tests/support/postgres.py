@@ -16,6 +16,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from pgoutbox.database.migrate import apply
+from tests.support.roles import DATABASE, make_worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -85,7 +86,8 @@ def template(server_dsn: str) -> Iterator[str]:
     name = f"pgoutbox_template_{uuid.uuid4().hex[:8]}"
     _execute(server_dsn, f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'")
     with psycopg.connect(make_conninfo(server_dsn, dbname=name)) as conn:
-        apply(conn, schema="public")
+        apply(conn, schema="public", roles=True)
+        make_worker(conn)
     yield name
     _execute(server_dsn, f"DROP DATABASE {name} WITH (FORCE)")
 
@@ -93,7 +95,7 @@ def template(server_dsn: str) -> Iterator[str]:
 @pytest.fixture
 def dsn(server_dsn: str, template: str) -> Iterator[str]:
     """A migrated, empty database of the test's own."""
-    name = f"pgoutbox_test_{uuid.uuid4().hex[:12]}"
+    name = f"{DATABASE}{uuid.uuid4().hex[:12]}"
     _execute(server_dsn, f"CREATE DATABASE {name} TEMPLATE {template}")
     yield make_conninfo(server_dsn, dbname=name)
     _execute(server_dsn, f"DROP DATABASE {name} WITH (FORCE)")

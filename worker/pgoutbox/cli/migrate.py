@@ -29,8 +29,17 @@ NOWHERE = "host=localhost"
     metavar="VERSION",
     help="With --sql: only what is newer than this version.",
 )
+@click.option(
+    "--roles", is_flag=True, help="Also make the roles of docs/operations.md and grant them rights."
+)
 def command(
-    dsn: str | None, schema: str | None, *, check: bool, as_sql: bool, after: int | None
+    dsn: str | None,
+    schema: str | None,
+    *,
+    check: bool,
+    as_sql: bool,
+    after: int | None,
+    roles: bool,
 ) -> int:
     """Create or update the outbox's tables.
 
@@ -39,36 +48,40 @@ def command(
     """
     if as_sql and check:
         raise click.UsageError("--sql and --check exclude each other")
+    if roles and check:
+        raise click.UsageError("--roles and --check exclude each other")
     if after is not None and not as_sql:
         raise click.UsageError("--after goes with --sql")
     if as_sql:
-        return _print(settings_for(dsn or NOWHERE, schema), after=after or 0)
+        return _print(settings_for(dsn or NOWHERE, schema), after=after or 0, roles=roles)
     settings = settings_for(dsn, schema)
-    return _check(settings) if check else _apply(settings)
+    return _check(settings) if check else _apply(settings, roles=roles)
 
 
-def _print(settings: Settings, *, after: int) -> int:
+def _print(settings: Settings, *, after: int, roles: bool) -> int:
     from pgoutbox.database.migrate import script  # noqa: PLC0415 - slow
     from pgoutbox.database.migrations import available  # noqa: PLC0415
 
     newest = available()[-1].version
     if after > newest:
         raise click.UsageError(f"there is no migration {after}; the newest is {newest}")
-    say(script(settings.database.schema_name, after=after))
+    say(script(settings.database.schema_name, after=after, roles=roles))
     return 0
 
 
-def _apply(settings: Settings) -> int:
+def _apply(settings: Settings, *, roles: bool) -> int:
     from pgoutbox.database.migrate import apply  # noqa: PLC0415
 
     schema = settings.database.schema_name
     with connect(settings) as conn:
-        applied = apply(conn, schema=schema)
+        applied = apply(conn, schema=schema, roles=roles)
     say(
         f'applied {_titles(applied)} to schema "{schema}"'
         if applied
         else f'schema "{schema}" is up to date'
     )
+    if roles:
+        say("the roles have their rights: GRANT them to logins, as in docs/operations.md")
     return 0
 
 

@@ -42,7 +42,7 @@ async def _look_at(source: Source) -> Problem | None:
 
 def _advice(failure: BaseException) -> str:
     if isinstance(failure, psycopg.errors.InsufficientPrivilege):
-        return "As the owner of the tables, grant what outbox_monitor has in docs/operations.md."
+        return "As the owner of the tables: `pgoutbox migrate --roles`, and GRANT outbox_operator."
     if isinstance(failure, psycopg.OperationalError) and failure.sqlstate is None:
         return "Check host, port, user and password, and that this machine may connect."
     return ""

@@ -133,7 +133,8 @@ def _schema_problems(facts: Facts, wanted: Wanted) -> Iterator[Problem]:
         yield Problem(
             field=f"role {facts.server.role}",
             rule=f"lacks rights in schema {wanted.schema}: {', '.join(rights)}",
-            advice="Grant them as the owner of the tables.",
+            advice="As the owner of the tables: `pgoutbox migrate --roles`, and"
+            f" GRANT outbox_dispatcher TO {facts.server.role}.",
         )
     unreadable = any(r.startswith("USAGE") or r.endswith("outbox_migrations") for r in rights)
     if unreadable:

@@ -70,6 +70,11 @@ SELECT w.privilege || ' on ' || w.name
          WHERE a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
            AND a.attname = ANY (coalesce(w.columns, ARRAY[a.attname::text]))
            AND NOT has_column_privilege(t.oid, a.attnum, w.privilege)))
+UNION ALL
+SELECT 'EXECUTE on ' || p.proname
+  FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+ WHERE n.nspname = %(schema)s AND p.proname = 'outbox_archive_partitions'
+   AND NOT has_function_privilege(p.oid, 'EXECUTE')
 """
 
 _HAS_MIGRATIONS = b"""

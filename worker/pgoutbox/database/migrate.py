@@ -17,16 +17,19 @@ from pgoutbox.database.migrations import (
     check_schema_name,
     check_server,
     judge,
+    roles as roles_text,
     unapplied,
 )
 from pgoutbox.errors import MigrationError
 
 
-def apply(conn: psycopg.Connection[Any], *, schema: str) -> list[Migration]:
+def apply(conn: psycopg.Connection[Any], *, schema: str, roles: bool = False) -> list[Migration]:
     """Bring ``schema`` up to date, creating it where it is missing; return what was applied.
 
-    All of it commits or nothing does. A second caller waits for the first and finds nothing to
-    do. The connection must be outside a transaction. Raises MigrationError.
+    ``roles``: also make the roles of ``roles.sql`` and grant them their rights, as is done in any
+    case where they were there before. All of it commits or nothing does. A second caller waits for
+    the first and finds nothing to do. The connection must be outside a transaction. Raises
+    MigrationError.
     """
     check_schema_name(schema)
     if conn.info.transaction_status != TransactionStatus.IDLE:
@@ -36,11 +39,16 @@ def apply(conn: psycopg.Connection[Any], *, schema: str) -> list[Migration]:
         with conn.transaction():
             _take_turn(conn)
             conn.execute(_enter(schema))
-            return _run_all(conn, unapplied(available(), _read(conn, schema), schema=schema))
+            conn.execute(_AS_OWNER)
+            done = _run_all(conn, unapplied(available(), _read(conn, schema), schema=schema))
+            if roles or _has_roles(conn):
+                _grant(conn)
+            return done
     except errors.InsufficientPrivilege as error:
         raise MigrationError(
             f'this role may not migrate schema "{schema}" ({_said(error)}): '
-            "use the role that owns the schema, or one that may create it"
+            "use the role that owns the schema, or one that may create it, and where outbox_owner"
+            " owns the tables one of its members"
         ) from error
 
 
@@ -68,14 +76,16 @@ async def verify(conn: psycopg.AsyncConnection[Any], *, schema: str) -> None:
     judge(available(), applied, schema=schema)
 
 
-def script(schema: str, *, after: int = 0) -> str:
+def script(schema: str, *, after: int = 0, roles: bool = False) -> str:
     """The same statements for other tools: every migration above version ``after``."""
     check_schema_name(schema)
     chosen = [migration for migration in available() if migration.version > after]
     parts = [_TITLE.format(version=__version__, schema=schema), "BEGIN;\n", _TAKE_TURN]
-    parts += [_enter(schema).as_string(), _BOOKKEEPING]
+    parts += [_enter(schema).as_string(), _AS_OWNER.decode(), _BOOKKEEPING]
     for migration in chosen:
         parts += [f"-- {migration.title}\n", migration.text, _record(migration).as_string()]
+    if roles:
+        parts += ["RESET ROLE;\n", roles_text()]
     return "\n".join([*parts, "COMMIT;\n"])
 
 
@@ -89,6 +99,16 @@ SET LOCAL statement_timeout = 0;
 SET LOCAL lock_timeout = '5min';
 SELECT pg_advisory_xact_lock(x'70676f7574626f78'::bigint);
 SET LOCAL lock_timeout = '5s';
+"""
+
+# Whoever is its member may migrate, and what they make shall be its own like all the rest.
+_AS_OWNER = b"""\
+DO $$ BEGIN
+    IF (SELECT pg_get_userbyid(relowner) = 'outbox_owner'
+          FROM pg_class WHERE oid = to_regclass('outbox')) THEN
+        SET LOCAL ROLE outbox_owner;
+    END IF;
+END $$;
 """
 
 _BOOKKEEPING = """\
@@ -178,6 +198,27 @@ def _run_all(conn: psycopg.Connection[Any], todo: list[Migration]) -> list[Migra
     for migration in todo:
         _run(conn, migration)
     return todo
+
+
+def _has_roles(conn: psycopg.Connection[Any]) -> bool:
+    return conn.execute("SELECT current_user = 'outbox_owner'").fetchone() == (True,)
+
+
+def _grant(conn: psycopg.Connection[Any]) -> None:
+    try:
+        conn.execute("RESET ROLE")
+        conn.execute(roles_text().encode())
+    except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
+        raise MigrationError(
+            "the tables were in use for more than five seconds and nothing was changed"
+            f" ({_said(error)}): try again when no long transaction holds them"
+        ) from error
+    except errors.InsufficientPrivilege as error:
+        raise MigrationError(
+            f"this role may not make the roles ({_said(error)}): it needs CREATEROLE and has to own"
+            " the tables, or where another outbox on this server has made them already, somebody"
+            f" has to GRANT outbox_owner TO {conn.info.user}"
+        ) from error
 
 
 def _run(conn: psycopg.Connection[Any], migration: Migration) -> None:

@@ -59,10 +59,19 @@ class Applied(NamedTuple):
 
 
 def available() -> list[Migration]:
-    """The files of this version, in order: from the wheel, else from the checkout."""
+    """The files of this version, in order."""
+    return in_order(_folder().iterdir())
+
+
+def roles() -> str:
+    """``roles.sql`` of this version."""
+    return (_folder() / "roles.sql").read_text(encoding="utf-8")
+
+
+def _folder() -> Traversable:
+    """In the wheel, else in the checkout."""
     packaged = files("pgoutbox") / "_migrations"
-    folder = packaged if packaged.is_dir() else Path(__file__).parents[3] / "migrations"
-    return in_order(folder.iterdir())
+    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "migrations"
 
 
 def in_order(found: Iterable[Traversable]) -> list[Migration]:
