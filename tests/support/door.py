@@ -20,10 +20,12 @@ class Side(asyncio.Protocol):
         self,
         made: Callable[[Side], None],
         lost: Callable[[Side], None],
-        said: Callable[[], None] | None = None,
+        said: Callable[[], None],
+        *,
+        is_client: bool,
     ) -> None:
-        self.is_client = said is not None
-        self._said = said or (lambda: None)
+        self.is_client = is_client
+        self._said = said
         self.other: Side | None = None
         self.transport: asyncio.Transport | None = None
         self._early = b""
@@ -79,6 +81,8 @@ class Door:
         """How often somebody came in."""
         self.sent = 0
         """How often a client said something: mostly, how many round trips there were."""
+        self.answered_at = 0.0
+        """When the server last said something, by the loop's clock."""
         self._target = target
         self._silent = False
         self._server: asyncio.Server | None = None
@@ -157,10 +161,13 @@ class Door:
             side.cut()
 
     def _greet(self) -> Side:
-        return Side(self._came, self._left, self._heard)
+        return Side(self._came, self._left, self._asked, is_client=True)
 
-    def _heard(self) -> None:
+    def _asked(self) -> None:
         self.sent += 1
+
+    def _answered(self) -> None:
+        self.answered_at = asyncio.get_running_loop().time()
 
     def _came(self, side: Side) -> None:
         self.connections += 1
@@ -187,7 +194,7 @@ class Door:
 
     async def _reach(self) -> Side:
         loop, (host, port) = asyncio.get_running_loop(), self._target
-        side = Side(self._sides.add, self._left)
+        side = Side(self._sides.add, self._left, self._answered, is_client=False)
         if host.startswith("/"):
             await loop.create_unix_connection(lambda: side, f"{host}/.s.PGSQL.{port}")
         else:
