@@ -81,9 +81,21 @@ async def bare(api: ApiServer) -> AsyncIterator[Shop]:
 @pytest.fixture
 async def place(bare: Shop, dsn: str) -> Shop:
     """One with a Deployment of one worker and the DSN of an empty outbox."""
-    await bare.add_secret(dsn)
-    await bare.add_deployment()
+    await furnish(bare, dsn)
     return bare
+
+
+@pytest.fixture
+async def beside(api: ApiServer, dsn: str) -> AsyncIterator[Shop]:
+    """Another one like it, for what takes long and can happen at the same time."""
+    async with shop(api) as made:
+        await furnish(made, dsn)
+        yield made
+
+
+async def furnish(place: Shop, dsn: str) -> None:
+    await place.add_secret(dsn)
+    await place.add_deployment()
 
 
 @pytest.fixture

@@ -66,9 +66,14 @@ class Allowed(NamedTuple):
         path = f"{path_of(role)}/{role['metadata']['name']}"
         await self.place.api.merge(path, {"rules": role["rules"]})
 
-    def operating(self, logs: Path) -> Any:
+    def operating(self, logs: Path, *, complains: bool = False) -> Any:
         return operating(
-            self.place.namespace, logs, "--lease", KUBECONFIG=str(self.kubeconfig), POD_NAME="o-1"
+            self.place.namespace,
+            logs,
+            "--lease",
+            complains=complains,
+            KUBECONFIG=str(self.kubeconfig),
+            POD_NAME="o-1",
         )
 
 
@@ -101,7 +106,7 @@ async def test_a_right_that_is_missing_is_named_and_missed_only_until_it_is_give
 ) -> None:
     allowed = await Allowed.in_(place, logs, without(verb, right))
     fill(conn, 20_000)
-    async with allowed.operating(logs) as operator:
+    async with allowed.operating(logs, complains=True) as operator:
         await scaler(place)
         counted = (
             f'outbox_operator_permission_errors_total{{resource="{right.resource}",verb="{verb}"}}'

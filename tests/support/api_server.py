@@ -247,13 +247,17 @@ class Shop:
         items: list[Object] = found["items"]
         return items
 
-    async def until_event(self, reason: str) -> str:
-        """The message of the first one."""
-        path = f"{self.core}/events"
-        await self.api.until(
-            path, lambda found: any(each["reason"] == reason for each in found["items"])
-        )
-        return (await self.events(reason))[0]
+    async def until_event(self, reason: str, saying: str = "") -> str:
+        """The message of the first one that says so."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            said = await self.events(reason)
+            for message in said:
+                if saying in message:
+                    return message
+            if time.monotonic() > deadline:
+                raise AssertionError(f"there is no event {reason} of {saying!r}: {said}")
+            await asyncio.sleep(STEP)
 
 
 def conditions(body: Mapping[str, Any]) -> dict[str, Object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,10 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from tests.support.api_server import SCALER
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from tests.support.api_server import Shop
+
+TICK = 5
+"""Seconds; the shortest that the definition allows."""
+QUICK = {"periodSeconds": TICK}
 START = 30.0
 STEP = 0.05
 
@@ -25,11 +33,16 @@ STEP = 0.05
 class OperatorProcess:
     """Its log is a file of JSON lines."""
 
-    def __init__(self, namespace: str, log: Path, *arguments: str, **environment: str) -> None:
-        self.namespace = namespace
+    def __init__(
+        self, namespace: str | None, log: Path, *arguments: str, **environment: str
+    ) -> None:
+        """``namespace``: to look after, and to be at home in; None: as the others say."""
         self._log = log
-        self._arguments = ["--namespace", namespace, "--port", "0", *arguments]
-        self._environment = {"POD_NAME": log.stem, "POD_NAMESPACE": namespace} | environment
+        self._arguments = ["--port", "0", *arguments]
+        self._environment = {"POD_NAME": log.stem} | environment
+        if namespace is not None:
+            self._arguments += ["--namespace", namespace]
+            self._environment["POD_NAMESPACE"] = namespace
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -79,14 +92,19 @@ class OperatorProcess:
         samples = (line.rsplit(" ", 1) for line in text.splitlines() if line[:1] not in {"#", ""})
         return {name: float(value) for name, value in samples}
 
-    async def until_visits(self, number: int) -> None:
-        """Return once it has visited its only object so often, or once more."""
-        seen: set[float] = set()
+    async def until_visits(self, number: int, *scalers: str) -> None:
+        """Return once it has visited each of these so often, or once more."""
+        seen: dict[str, set[float]] = {name: set() for name in scalers}
+        series = re.compile(
+            r'outbox_scaler_last_reconcile_timestamp_seconds\{.*name="(?P<name>[^"]*)".*\}'
+        )
 
         def enough(found: dict[str, float]) -> bool:
-            name = "outbox_scaler_last_reconcile_timestamp_seconds"
-            seen.update(value for key, value in found.items() if key.startswith(name) and value)
-            return len(seen) >= number
+            for key, value in found.items():
+                match = series.fullmatch(key)
+                if match and value:
+                    seen[match["name"]].add(value)
+            return all(len(values) >= number for values in seen.values())
 
         await self.until_metrics(enough)
 
@@ -126,13 +144,39 @@ class OperatorProcess:
 
 @asynccontextmanager
 async def operating(
-    namespace: str, folder: Path, *arguments: str, name: str = "operator", **environment: str
+    namespace: str | None,
+    folder: Path,
+    *arguments: str,
+    name: str = "operator",
+    complains: bool = False,
+    **environment: str,
 ) -> AsyncIterator[OperatorProcess]:
-    """One that runs until the block ends."""
+    """One that runs until the block ends. ``complains``: it is to log errors."""
     made = OperatorProcess(namespace, folder / f"{name}.log", *arguments, **environment)
     await made.start()
     try:
         yield made
+        if not complains:
+            failures = [line for line in made.lines if line["level"] in {"error", "critical"}]
+            assert not failures, failures
     finally:
         if made.alive:
             await made.end(signal.SIGKILL)
+
+
+async def a_scaler(place: Shop, name: str = SCALER, **changes: Any) -> None:
+    """Of which one replica publishes 50 messages a second."""
+    await place.add_scaler(
+        name, **{"seedRatePerReplica": "50", "scaleUp": QUICK, "maxReplicas": 7} | changes
+    )
+
+
+@asynccontextmanager
+async def scaled(
+    place: Shop, logs: Path, *, operator: str = "operator", **changes: Any
+) -> AsyncIterator[OperatorProcess]:
+    """An operator, called so, that has looked at the scaler."""
+    async with operating(place.namespace, logs, name=operator) as made:
+        await a_scaler(place, **changes)
+        await place.until_condition("Ready", "True", "Reconciled")
+        yield made
