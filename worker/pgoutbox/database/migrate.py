@@ -188,7 +188,8 @@ def _read(conn: psycopg.Connection[Any], schema: str) -> list[Applied]:
 def _unreadable(schema: str, error: psycopg.Error) -> MigrationError:
     return MigrationError(
         f"this role cannot read the outbox's version ({_said(error)}): "
-        f"GRANT USAGE ON SCHEMA {schema}, GRANT SELECT ON {schema}.outbox_migrations"
+        f"GRANT USAGE ON SCHEMA {schema}, GRANT SELECT ON {schema}.outbox_migrations; "
+        "whoever migrates has to be a member of the role that owns them"
     )
 
 
