@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name."""
-WAITING_SECONDS = 2.0
-"""How often one who does not lead looks whether it does."""
+WAITING_SECONDS = 0.5
+"""How often one who does not lead looks whether it does. That asks nobody."""
 SLOWEST = 15.0
 
 
