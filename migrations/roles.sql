@@ -36,15 +36,6 @@ DO $$
 DECLARE
     role text;
 BEGIN
-    FOREACH role IN ARRAY ARRAY['outbox_owner', 'outbox_producer', 'outbox_dispatcher', 'outbox_operator',
-                                'outbox_desk', 'outbox_consumer'] LOOP
-        IF NOT has_schema_privilege(role, current_schema(), 'USAGE') THEN
-            EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), role);
-        END IF;
-    END LOOP;
-    IF NOT has_schema_privilege('outbox_owner', current_schema(), 'CREATE') THEN
-        EXECUTE format('GRANT CREATE ON SCHEMA %I TO outbox_owner', current_schema());
-    END IF;
     -- PostgreSQL 14 lets everybody create in public, and so put a function of theirs in the way of one of ours,
     -- which works as the owner. Only the schema's owner can end that.
     IF has_schema_privilege('public', current_schema(), 'CREATE') THEN
@@ -53,6 +44,15 @@ BEGIN
         EXCEPTION WHEN insufficient_privilege THEN
             NULL;
         END;
+    END IF;
+    FOREACH role IN ARRAY ARRAY['outbox_owner', 'outbox_producer', 'outbox_dispatcher', 'outbox_operator',
+                                'outbox_desk', 'outbox_consumer'] LOOP
+        IF NOT has_schema_privilege(role, current_schema(), 'USAGE') THEN
+            EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), role);
+        END IF;
+    END LOOP;
+    IF NOT has_schema_privilege('outbox_owner', current_schema(), 'CREATE') THEN
+        EXECUTE format('GRANT CREATE ON SCHEMA %I TO outbox_owner', current_schema());
     END IF;
 END $$;
 

@@ -176,3 +176,5 @@ def test_nobody_may_create_beside_the_functions_that_work_as_the_owner(server: s
         migrate.apply(conn, schema="public", roles=True)
         with pytest.raises(errors.InsufficientPrivilege):
             bob.execute("CREATE TABLE public.more ()")
+        # The owner has the right by itself, and not as one of everybody.
+        assert conn.execute("SELECT outbox_archive_prepare()").fetchone() == (4,)
