@@ -19,15 +19,21 @@ if TYPE_CHECKING:
 async def confirm(body: Object, cluster: Cluster) -> None:
     """Raises ClusterError where there is no such object any more, or where nobody knows.
 
-    A deletion that happened while the watch was broken is told by nobody, and what was deleted
-    shall not scale anything. There is no right to ask for the object; this changes nothing.
+    What happened to it while the watch was broken is told by nobody, and neither what was deleted
+    nor what it said before shall scale anything. There is no right to ask for the object; this
+    changes nothing.
     """
     try:
-        await cluster.write_status(body, {})
+        stored = await cluster.write_status(body, {})
     except ClusterError as error:
         # Told by a condition, and no reason to do nothing.
         if not error.is_forbidden:
             raise
+        return
+    known = body["metadata"].get("generation")
+    generation = stored.get("metadata", {}).get("generation", known)
+    if generation != known:
+        raise ClusterError(f"spec is at generation {generation} by now, and the watch is not yet")
 
 
 async def write(

@@ -216,9 +216,11 @@ class FakeKube:
         if patch["metadata"]["uid"] in self.deleted:
             again = name in self.scalers
             raise _refusal(HTTPStatus.CONFLICT if again else HTTPStatus.NOT_FOUND, name=name)
-        status = self.statuses.setdefault(name, {})
-        status |= {key: each for key, each in patch["status"].items() if each is not None}
-        return {"status": status}
+        # As a merge patch does: null takes away.
+        merged = self.statuses.get(name, {}) | patch["status"]
+        status = {key: each for key, each in merged.items() if each is not None}
+        self.statuses[name] = status
+        return self.scalers.get(name, {}) | {"status": status}
 
     def _event(self, event: Object) -> Object:
         self.events.append(event)

@@ -151,6 +151,20 @@ async def test_an_object_that_is_another_one_by_now_scales_nothing() -> None:
         assert len(v.kube.mock[f"patch {SCALE}"]) == 0
 
 
+async def test_a_spec_that_has_changed_though_nobody_told_scales_nothing() -> None:
+    async with visits(seedRatePerReplica="50") as v:
+        changed = scaler(seedRatePerReplica="50", maxReplicas=3)
+        changed["metadata"]["generation"] = 2
+        v.kube.scalers["orders"] = changed
+        await scaling(v)
+        assert v.kube.replicas == 2
+        assert v.kube.conditions["Ready"] == ("False", "ClusterError")
+        v.reconciler.body = changed
+        await v.visit()
+        assert v.kube.replicas == 3
+        assert v.kube.conditions["Ready"] == ("True", "Reconciled")
+
+
 async def test_an_api_server_that_is_away_for_five_minutes_changes_nothing() -> None:
     async with visits(seedRatePerReplica="50") as v:
         await v.visit()
