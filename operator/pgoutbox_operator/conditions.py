@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pgoutbox_operator.crd import Condition, ConditionReason, ConditionType
-from pgoutbox_operator.scaling import Limit
+from pgoutbox_operator.scaling import Limit, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,6 +38,7 @@ LIMITS = {
     Limit.CONNECTION_BUDGET: "connectionBudget allows no more",
     Limit.ORDERING_KEYS: "more replicas than lanes would have nothing to do",
     Limit.DOWNSTREAM_LIMITED: "the destinations fail, so more replicas would only fail more often",
+    Limit.DATABASE_BOUND: "more replicas would get nothing more through: the database is the limit",
     Limit.RATE_LIMIT: "scaleUp or scaleDown allows no greater step",
 }
 
@@ -82,8 +83,8 @@ def _ready(visit: Visit) -> Verdict:
     if visit.blocked is not None:
         return _no(visit.blocked.reason, visit.blocked.message)
     if visit.blind is not None:
-        message = f"the replicas stay as they are: {visit.blind.message}"
-        return _no(ConditionReason.METRICS_UNAVAILABLE, message)
+        done = "spec.fallback holds" if _falls_back(visit) else "the replicas stay as they are"
+        return _no(ConditionReason.METRICS_UNAVAILABLE, f"{done}: {visit.blind.message}")
     if visit.decision is None:
         return NOT_LOOKED
     return _yes(ConditionReason.RECONCILED)
@@ -107,9 +108,13 @@ def _active(visit: Visit) -> Verdict:
         return _no(ConditionReason.RECOMMEND_MODE, message)
     if visit.spec.paused == "All":
         return _no(ConditionReason.ALL, "spec.paused is All")
-    if visit.blind is not None:
+    if visit.blind is not None and not _falls_back(visit):
         return _no(ConditionReason.METRICS_UNAVAILABLE, visit.blind.message)
     return _yes(ConditionReason.ACTIVE)
+
+
+def _falls_back(visit: Visit) -> bool:
+    return visit.decision is not None and visit.decision.reason is Reason.FALLBACK
 
 
 def _limited(visit: Visit) -> Verdict:
@@ -118,8 +123,7 @@ def _limited(visit: Visit) -> Verdict:
     limit = visit.decision.limited_by
     if limit is None:
         return _no(ConditionReason.NOT_LIMITED)
-    message = LIMITS.get(limit, "more replicas would deliver no more")
-    return _yes(ConditionReason(limit.value), message)
+    return _yes(ConditionReason(limit.value), LIMITS[limit])
 
 
 def _paused(visit: Visit) -> Verdict:

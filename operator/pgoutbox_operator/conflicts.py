@@ -21,10 +21,13 @@ def of_autoscalers(found: Iterable[Object], deployment: str) -> str | None:
 
 
 def of_scalers(ours: Object, others: Iterable[Object]) -> str | None:
-    """An older OutboxScaler of the same target, in words: the oldest one goes on."""
+    """An older OutboxScaler of the same target, in words: the oldest one goes on.
+
+    One that only recommends is in nobody's way.
+    """
     target = _target(ours)
     for each in others:
-        if _target(each) == target and _seniority(each) < _seniority(ours):
+        if _target(each) == target and _acts(each) and _seniority(each) < _seniority(ours):
             name = each["metadata"]["name"]
             return f"the OutboxScaler {name}, which is older, scales the Deployment {target[1]} too"
     return None
@@ -33,6 +36,10 @@ def of_scalers(ours: Object, others: Iterable[Object]) -> str | None:
 def _target(body: Object) -> tuple[str, str]:
     spec = body.get("spec") or {}
     return body["metadata"]["namespace"], (spec.get("scaleTargetRef") or {}).get("name", "")
+
+
+def _acts(body: Object) -> bool:
+    return (body.get("spec") or {}).get("mode") != "Recommend"
 
 
 def _seniority(body: Object) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -32,6 +33,14 @@ MISSES = 3
 """So many looks may fail in a row before it is said."""
 
 
+@dataclass(slots=True)
+class Pace:
+    """Of one who wants to know."""
+
+    seconds: float = 0.0
+    rung_at: float = float("-inf")
+
+
 class Database(Source):
     """What the exporter shows of it is shown here, by the same code.
 
@@ -57,7 +66,7 @@ class Database(Source):
         self._conn: psycopg.AsyncConnection[Any] | None = None
         self._kept: Look | None = None
         self._kept_at = float("-inf")
-        self._bells: dict[asyncio.Event, float] = {}
+        self._bells: dict[asyncio.Event, Pace] = {}
         self._changed = asyncio.Event()
 
     @property
@@ -79,9 +88,10 @@ class Database(Source):
         return len(self._bells)
 
     def subscribe(self, bell: asyncio.Event, seconds: float) -> None:
-        """Ring ``bell`` after each look, of which there is one every so many seconds at least."""
-        if self._bells.get(bell) != seconds:
-            self._bells[bell] = seconds
+        """Ring ``bell`` after a look every so many seconds, whoever else wants more of them."""
+        pace = self._bells.setdefault(bell, Pace())
+        if pace.seconds != seconds:
+            pace.seconds = seconds
             self._changed.set()
 
     def unsubscribe(self, bell: asyncio.Event) -> None:
@@ -93,19 +103,24 @@ class Database(Source):
         await self.refresh()
         self.looks += 1
         self.misses = self.misses + 1 if self.error is not None else 0
-        for bell in self._bells:
-            bell.set()
+        now = self._clock()
+        for bell, pace in self._bells.items():
+            # Whichever look is nearest.
+            if now - pace.rung_at >= pace.seconds - self._interval / 2:
+                pace.rung_at = now
+                bell.set()
 
     async def pause(self, began: float) -> None:
         """Until the next look is due, by whoever wants it soonest."""
         while True:
             self._changed.clear()
-            self._interval = min(self._bells.values(), default=15.0)
+            self._interval = min((pace.seconds for pace in self._bells.values()), default=15.0)
             left = began + self._interval - self._clock()
             if left <= 0:
                 return
             try:
-                await asyncio.wait_for(self._changed.wait(), left)
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
             except TimeoutError:
                 return
 

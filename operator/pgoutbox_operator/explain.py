@@ -31,6 +31,7 @@ REASONS = {
     Reason.SURPLUS: "fewer are enough",
     Reason.STABILIZING: "fewer would be enough, but not for long enough yet",
     Reason.DOWNSTREAM_LIMITED: "the destinations fail, and take no more",
+    Reason.DATABASE_BOUND: "more would get nothing more through: the database is the limit",
     Reason.RECOVERING: "the destinations accept messages again; more are added step by step",
     Reason.IDLE: "there has been nothing to do for long enough",
     Reason.WAKE: "there is something to do, and nobody to do it",
@@ -80,7 +81,7 @@ async def _decision(
         lines.append(f"Nothing is known of the outbox: {database.why_unknown()[1]}.")
     found = await operator.cluster.autoscalers(body["metadata"]["namespace"])
     conflict = conflicts.of_autoscalers(found, spec.scale_target_ref.name)
-    if conflict is not None:
+    if conflict is not None and spec.mode != "Recommend":
         lines.append(f"It does nothing at all, since {conflict}.")
     return lines
 

@@ -20,6 +20,8 @@ class Access(NamedTuple):
     resource: str
     """With its subresource: ``deployments/scale``."""
     namespace: str | None
+    name: str = ""
+    """Of the object: a Role may name those that it is about."""
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource}"
@@ -34,7 +36,8 @@ def access_of(method: str, path: str, query: Mapping[str, str]) -> Access:
     if rest[:1] == ["namespaces"] and len(rest) > 2:  # noqa: PLR2004 - namespaces, name, and more
         namespace, rest = rest[1], rest[2:]
     resource = "/".join([*rest[:1], *rest[2:3]]) or path
-    return Access(_verb(method, query, named=len(rest) > 1), resource, namespace)
+    name = rest[1] if len(rest) > 1 else ""
+    return Access(_verb(method, query, named=bool(name)), resource, namespace, name)
 
 
 def _verb(method: str, query: Mapping[str, str], *, named: bool) -> str:
@@ -72,4 +75,5 @@ class Permissions:
 
     def missing(self, namespace: str) -> list[Access]:
         """What an object in ``namespace`` lacks."""
-        return sorted(each for each in self._denied if each.namespace in {None, namespace})
+        found = (each for each in self._denied if each.namespace in {None, namespace})
+        return sorted(found, key=lambda each: (each.resource, each.verb, each.name))

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pgoutbox_operator.gate import Gate
     from pgoutbox_operator.notices import Notices
     from pgoutbox_operator.permissions import Permissions
+    from pgoutbox_operator.scaling import Decision
     from pgoutbox_operator.target import Target
-
 
 SAID_AT_ONCE = {
     ConditionReason.SECRET_NOT_FOUND,
@@ -120,7 +120,7 @@ class Reconciler:
         return bodies.spec_of(self.body)
 
     def forget(self) -> None:
-        """Somebody else is in charge: begin anew when it is ours again."""
+        """Somebody else is in charge."""
         self.state, self.last, self._reported_at, self._status = State(), None, None, None
         self.conditions = ()
 
@@ -139,9 +139,10 @@ class Reconciler:
         self.last = visit
         try:
             await self._report(visit)
-        except ClusterError as error:
+        except Exception as error:  # noqa: BLE001 - as above
             if str(error) != self._complaint:
-                self._log.warning("status not written", error=str(error))
+                bug = not isinstance(error, ClusterError)
+                self._log.warning("status not written", error=str(error), exc_info=bug)
             self._complaint = str(error)
         else:
             self._complaint = ""
@@ -158,8 +159,9 @@ class Reconciler:
             if self._unsure == seen.scale.replicas:
                 self.state = replace(self.state, wanted=self._unsure)
             self._unsure = None
-            await self._refuse_conflicts(spec)
-            return await self._decide(visit, seen, known)
+            if spec.mode != "Recommend":
+                await self._refuse_conflicts(spec)
+            return await self._decide(visit, spec, seen, known)
         except Blocked as blocked:
             return replace(visit, blocked=blocked.finding)
         except ClusterError as error:
@@ -188,10 +190,7 @@ class Reconciler:
             raise Blocked(ConditionReason.TARGET_CONFLICT, conflict)
         self._told.discard(EventReason.TARGET_CONFLICT)
 
-    async def _decide(self, visit: Visit, seen: Target, known: Known) -> Visit:
-        spec = visit.spec
-        if spec is None:
-            raise AssertionError("only called for a spec that was read")
+    async def _decide(self, visit: Visit, spec: ScalerSpec, seen: Target, known: Known) -> Visit:
         look = known.look
         found = None if look is None else look.statistics
         names, policy = spec.destinations, policy_of(spec)
@@ -212,20 +211,19 @@ class Reconciler:
             sampled_at=None if found is None else found.at,
             blind=_blindness(known, missing=found is None),
         )
-        if decision.adopted:
+        if decision.adopted and spec.mode != "Recommend":
             message = (
                 f"somebody else set {seen.scale.replicas} replicas instead of {self.state.wanted};"
                 " going on from there"
             )
             await self._around.notices.post(self.body, EventReason.EXTERNAL_SCALE, message)
-        return await self._act(visit, seen, state)
+        return await self._act(visit, spec, decision, seen, state)
 
-    async def _act(self, visit: Visit, seen: Target, state: State) -> Visit:
-        decision, spec = visit.decision, visit.spec
-        if decision is None or spec is None:
-            raise AssertionError("only called with a decision about a spec")
+    async def _act(
+        self, visit: Visit, spec: ScalerSpec, decision: Decision, seen: Target, state: State
+    ) -> Visit:
         # What is not written is not what the target has, and nobody else's doing.
-        self.state = replace(state, wanted=seen.scale.replicas)
+        self.state = state.unwritten(self.state, seen.scale.replicas)
         if spec.mode == "Recommend" or not decision.changed:
             return visit
         await confirm(self.body, self._around.cluster)
@@ -252,7 +250,7 @@ class Reconciler:
         after = report.status_of(visit, before, clock.now())
         self.conditions = after.conditions
         age = None if self._reported_at is None else self._now() - self._reported_at
-        if not report.is_due(before, after, age) or not self._around.gate.held:
+        if not (report.is_due(before, after, age) and self._around.gate.held):
             return
         sent = report.as_patch(after)
         try:

@@ -211,7 +211,8 @@ class Operator:
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await stop.wait()
 
 
 def _tell_of_signals(stop: asyncio.Event) -> None:

@@ -40,7 +40,7 @@ def outbox_of(found: Statistics, destinations: Collection[str], *, fresh: float)
         undelivered=sum(each.undelivered for each in wanted.values()),
         scheduled=sum(each.scheduled for each in wanted.values()),
         next_due_in=_next_due_in(wanted.values()),
-        lanes=_lanes(closed),
+        lanes=_lanes(closed, found.cap),
         capped=any(_is_capped(each, found.cap) for each in wanted.values()),
         workers=workers,
     )
@@ -59,9 +59,12 @@ def _next_due_in(found: Iterable[DestinationStatistics]) -> float | None:
     return min((each.next_due_in for each in found if each.next_due_in is not None), default=None)
 
 
-def _lanes(found: Collection[DestinationStatistics]) -> int | None:
+def _lanes(found: Collection[DestinationStatistics], cap: int) -> int | None:
     """Where one message without an ordering key is under way, many may be."""
     if any(each.ready_unordered != 0 or each.processing_unordered != 0 for each in found):
+        return None
+    # "At least so many" is no limit. Lanes under a lease are found among what is processing.
+    if any(max(each.ready_lanes, each.processing) >= cap for each in found):
         return None
     return sum(each.ready_lanes + (each.processing_lanes or 0) for each in found) or None
 

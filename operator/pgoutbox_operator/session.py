@@ -124,9 +124,11 @@ def _watch_permissions(permissions: Permissions) -> ClientMiddlewareType:
         access = access_of(request.method, request.url.path, request.url.query)
         if response.status == HTTPStatus.FORBIDDEN:
             permissions.told(access, allowed=False)
-        elif response.status < HTTPStatus.INTERNAL_SERVER_ERROR and (
-            response.status != HTTPStatus.UNAUTHORIZED
-        ):
+        elif response.status < HTTPStatus.INTERNAL_SERVER_ERROR and response.status not in {
+            HTTPStatus.UNAUTHORIZED,
+            # Said before anybody looks at rights.
+            HTTPStatus.TOO_MANY_REQUESTS,
+        }:
             permissions.told(access, allowed=True)
         return response
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias, overload
 
 import structlog
@@ -117,8 +118,8 @@ class Supervisor:
     def _renew(self, job: Job, body: Object) -> None:
         # What we write into the status comes back, and is no reason to look again.
         before = job.reconciler.body["metadata"].get("generation")
+        job.reconciler.body = body
         if body["metadata"].get("generation") != before:
-            job.reconciler.body = body
             job.bell.set()
 
     def _begin(self, key: Key, body: Object) -> None:
@@ -134,19 +135,25 @@ class Supervisor:
 
     async def _look_after(self, key: Key, job: Job) -> None:
         while not job.reconciler.gone:
-            self._join(job)
             job.bell.clear()
-            await job.reconciler.visit(job.database)
-            if job.database is not None:
-                job.database.subscribe(job.bell, job.pace)
+            try:
+                await self._visit(job)
+            except Exception:  # noqa: BLE001 - the task must not end
+                # A bug with one object, which the next visit may do without.
+                self._log.exception("visit failed", namespace=key[0], name=key[1])
             # Rung for after each look. Should none end, the object is visited all the same.
             patience = 2 * job.pace if self.gate.held else WAITING_SECONDS
-            try:
-                await asyncio.wait_for(job.bell.wait(), patience)
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await job.bell.wait()
         if self._jobs.get(key) is job:
             self._drop(key)
+
+    async def _visit(self, job: Job) -> None:
+        self._join(job)
+        await job.reconciler.visit(job.database)
+        if job.database is not None:
+            job.database.subscribe(job.bell, job.pace)
 
     def _join(self, job: Job) -> None:
         """The database that the spec names now."""
@@ -183,7 +190,11 @@ class Supervisor:
                     await database.close()
                     await asyncio.sleep(WAITING_SECONDS)
                     continue
-                await database.tick()
+                try:
+                    await database.tick()
+                except Exception:  # noqa: BLE001 - as above
+                    # A bug; all who want to know of it are visited all the same, and say so.
+                    self._log.exception("look failed", database=str(database.place))
                 await database.pause(began)
         finally:
             await database.close()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pgoutbox_operator.scaling import Budget, Fallback, Policy
+from pgoutbox_operator.scaling import STALE_SECONDS, Budget, Fallback, Policy
 
 if TYPE_CHECKING:
     from pgoutbox_operator.crd import ScalerSpec
 
 TICK_AT_ZERO = 5.0
 RECOVERED = 0.02
-STALE_SECONDS = 45.0
 
 
 def policy_of(spec: ScalerSpec) -> Policy:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from simulation.shape import Shape
     from simulation.world import World
 
-FRESH = 45.0
-
 
 class OperatorScaler:
     """Keeps every decision, for those who want to know why."""
@@ -49,21 +47,23 @@ class OperatorScaler:
             self._state = State()
         skew = world.shape.skew
         told = now + (skew[1] if skew is not None and now >= skew[0] else 0.0)
-        self._state, decision = decide(self._state, _sample(world), told, policy=self.policy)
+        self._state, decision = decide(
+            self._state, _sample(world, self.policy), told, policy=self.policy
+        )
         self.decisions.append((now, decision))
         world.fleet.scale(decision.replicas)
         return now + self.policy.next_tick(decision.replicas)
 
 
-def _sample(world: World) -> Sample:
+def _sample(world: World, policy: Policy) -> Sample:
     fleet = Fleet(replicas=world.fleet.replicas, terminating=len(world.fleet.draining))
-    return Sample(fleet=fleet, outbox=None if world.database_away else _outbox(world))
+    return Sample(fleet=fleet, outbox=None if world.database_away else _outbox(world, policy.stale))
 
 
-def _outbox(world: World) -> Outbox:
+def _outbox(world: World, fresh: float) -> Outbox:
     now, outbox = world.clock.now, world.outbox
     workers = tuple(_workers(world, now))
-    opened = {int(name) for name in open_destinations(workers, fresh=FRESH)}
+    opened = {int(name) for name in open_destinations(workers, fresh=fresh)}
     return Outbox(
         at=now,
         ready=world.noisy(outbox.ready(opened)),
@@ -71,7 +71,7 @@ def _outbox(world: World) -> Outbox:
         undelivered=world.noisy(outbox.undelivered),
         scheduled=outbox.scheduled,
         next_due_in=outbox.next_due_in(now),
-        lanes=outbox.parallel() if world.shape.ordered else None,
+        lanes=(outbox.parallel() or None) if world.shape.ordered else None,
         workers=workers,
     )
 

@@ -87,6 +87,23 @@ async def test_looks_share_one_connection_and_one_reading_of_the_secret(
             assert len(w.kube.mock[f"get {SECRET}"]) == 1
 
 
+async def test_whoever_wants_to_know_seldom_is_not_rung_for_by_those_who_want_it_often(
+    dsn: str, tmp_path: Path
+) -> None:
+    often, seldom = asyncio.Event(), asyncio.Event()
+    rung = {often: 0, seldom: 0}
+    async with watched(dsn, tmp_path) as w:
+        w.database.subscribe(often, 5.0)
+        w.database.subscribe(seldom, 15.0)
+        for _ in range(12):
+            await w.tick(after=5.0)
+            await w.database.pause(w.time - 5.0)
+            for bell in rung:
+                rung[bell] += bell.is_set()
+                bell.clear()
+    assert (rung[often], rung[seldom]) == (12, 4)
+
+
 async def test_what_the_exporter_shows_is_shown(
     dsn: str, conn: psycopg.Connection[Any], tmp_path: Path
 ) -> None:

@@ -6,11 +6,12 @@
 from pgoutbox_operator.scaling.decide import decide
 from pgoutbox_operator.scaling.decision import Decision, Limit, Numbers, Reason
 from pgoutbox_operator.scaling.opened import open_destinations
-from pgoutbox_operator.scaling.policy import Budget, Fallback, Policy
+from pgoutbox_operator.scaling.policy import STALE_SECONDS, Budget, Fallback, Policy
 from pgoutbox_operator.scaling.sample import Fleet, Outbox, Sample, Worker
 from pgoutbox_operator.scaling.state import State
 
 __all__ = [
+    "STALE_SECONDS",
     "Budget",
     "Decision",
     "Fallback",

@@ -40,6 +40,7 @@ def _begin(state: State, fleet: Fleet, now: float) -> State:
             since=now,
             known_at=now,
             stepped_at=now,
+            limited_at=now,
             recommendations=(Recommendation(at=now, replicas=fleet.replicas),),
             down_at=None,
             idle_since=None,

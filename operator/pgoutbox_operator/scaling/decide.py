@@ -41,7 +41,7 @@ def decide(state: State, sample: Sample, now: float, *, policy: Policy) -> tuple
     state = idle.watch(pressure.watch(state, rates, tick), tick)
     state = knee.watch(state, rates, tick)
     needed = demand(state, rates, tick)
-    state, wanted = wish(state, rates, needed, tick)
+    state, wanted = wish(state, rates, needed, tick, room=limits.room)
     state, decision = _bounded(state, wanted, limits, tick)
     numbers = _numbers(state, rates, needed, limits, tick)
     decided = replace(_unless_paused(decision, policy), adopted=adopted, numbers=numbers)
@@ -62,7 +62,7 @@ def _bounded(state: State, wanted: Wish, limits: Bounds, tick: Tick) -> tuple[St
     )
     if tick.current > limits.highest:
         # These must not be, however short they have been too many.
-        return state, replace(decision, replicas=desired, reason=Reason.BOUNDS)
+        return state, replace(decision, replicas=limits.highest, reason=Reason.BOUNDS)
     if desired > tick.current:
         return state, _up(decision, desired, wanted, limits, tick)
     if desired < tick.current:

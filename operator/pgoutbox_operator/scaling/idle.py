@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pgoutbox_operator.scaling.sample import Outbox
     from pgoutbox_operator.scaling.state import State
     from pgoutbox_operator.scaling.tick import Tick
 
@@ -18,7 +17,7 @@ def watch(state: State, tick: Tick) -> State:
         # Where it is not known, it may be at any moment.
         outbox.next_due_in is None or outbox.next_due_in <= 2 * tick.startup
     )
-    if _has_due(outbox) or soon:
+    if outbox.has_due or soon:
         return replace(state, idle_since=None)
     return state if state.idle_since is not None else replace(state, idle_since=tick.now)
 
@@ -33,9 +32,4 @@ def is_idle(state: State, tick: Tick) -> bool:
 def has_work(tick: Tick) -> bool:
     """Whether somebody is needed, now or by the time that a pod has started."""
     due = tick.outbox.next_due_in
-    return _has_due(tick.outbox) or (due is not None and due <= tick.startup)
-
-
-def _has_due(outbox: Outbox) -> bool:
-    # What is behind an open breaker counts: somebody has to find out that it closed.
-    return outbox.undelivered > outbox.scheduled
+    return tick.outbox.has_due or (due is not None and due <= tick.startup)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pgoutbox_operator.scaling.state import Knee
 
 if TYPE_CHECKING:
+    from pgoutbox_operator.scaling.sample import Outbox
     from pgoutbox_operator.scaling.state import State
     from pgoutbox_operator.scaling.throughput import Rates
     from pgoutbox_operator.scaling.tick import Tick
@@ -57,6 +58,7 @@ def _measured(knee: Knee, rates: Rates, tick: Tick) -> Knee:
             since=tick.now,
             saturated_since=tick.now,
             backlog=tick.outbox.undelivered,
+            age=tick.outbox.oldest_ready_age,
             before=knee.before if trial else None,
             before_mean=knee.before_mean,
             cap=knee.cap,
@@ -67,11 +69,13 @@ def _measured(knee: Knee, rates: Rates, tick: Tick) -> Knee:
             knee,
             saturated_since=tick.now,
             backlog=tick.outbox.undelivered,
+            age=tick.outbox.oldest_ready_age,
             mean=0.0,
             count=0,
         )
     if tick.now - knee.saturated_since <= tick.policy.tick:
-        knee = replace(knee, backlog=tick.outbox.undelivered)
+        outbox = tick.outbox
+        knee = replace(knee, backlog=outbox.undelivered, age=outbox.oldest_ready_age)
     if tick.now - knee.since < SETTLING:
         return knee
     mean = knee.mean + (rates.finished - knee.mean) / min(knee.count + 1, MEMORY)
@@ -81,7 +85,14 @@ def _measured(knee: Knee, rates: Rates, tick: Tick) -> Knee:
 def _suspicious(knee: Knee, tick: Tick) -> bool:
     long = tick.now - knee.saturated_since >= LONG_ENOUGH
     known = knee.cap is not None and tick.now < knee.cap_until
-    return long and not known and tick.current > 1 and tick.outbox.undelivered >= knee.backlog > 0
+    return long and not known and tick.current > 1 and not _falls(knee, tick.outbox)
+
+
+def _falls(knee: Knee, outbox: Outbox) -> bool:
+    """Whether the backlog does; of one that cannot be counted, the age tells."""
+    if outbox.capped:
+        return outbox.oldest_ready_age < knee.age
+    return not outbox.undelivered >= knee.backlog > 0
 
 
 def _tried(knee: Knee, tick: Tick) -> Knee:

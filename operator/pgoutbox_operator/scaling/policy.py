@@ -9,6 +9,9 @@ Paused: TypeAlias = Literal["None", "ScaleIn", "ScaleOut", "All"]
 Backpressure: TypeAlias = Literal["MatchThroughput", "Hold", "Ignore"]
 Behavior: TypeAlias = Literal["Hold", "AtLeast", "Static"]
 
+STALE_SECONDS = 45.0
+"""Three ticks and four heartbeats: one that is missing, and a slow look, make nothing unknown."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
@@ -65,7 +68,7 @@ class Policy:
     failing: float = 0.10
     """This share of failed attempts says that the destinations take no more."""
     recovered: float = 0.02
-    stale: float = 45.0
+    stale: float = STALE_SECONDS
     """A sample, or a worker's heartbeat, that is older than this says nothing."""
     budget: Budget | None = None
     fallback: Fallback = field(default_factory=Fallback)

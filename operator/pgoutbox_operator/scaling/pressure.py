@@ -53,11 +53,16 @@ def recover(state: State, rates: Rates, tick: Tick, needed: int) -> tuple[State,
     shown = calm >= tick.startup + tick.policy.tick
     # A few failures that never end are how this destination is: then it takes longer to be sure.
     accepts = rates.failing < tick.policy.recovered or calm >= tick.policy.window
-    if not (shown and accepts and rates.finished > 0):
+    # Nor can anybody show it while there is nothing to send.
+    shown = shown and (
+        rates.finished > 0 or (calm >= tick.policy.window and not tick.outbox.has_due)
+    )
+    if not (shown and accepts):
         return state, tick.current
     if needed <= tick.current:
         return replace(state, limited=False, step=1), tick.current
-    stepped = replace(state, step=state.step * 2, stepped_at=tick.now)
+    following = min(state.step * 2, tick.policy.max_replicas)
+    stepped = replace(state, step=following, stepped_at=tick.now)
     return stepped, min(needed, tick.current + state.step)
 
 

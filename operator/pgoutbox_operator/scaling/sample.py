@@ -66,6 +66,14 @@ class Outbox:
     """Whether some count reached its cap."""
     workers: tuple[Worker, ...] = ()
 
+    @property
+    def has_due(self) -> bool:
+        """Whether something is owed now.
+
+        What is behind an open breaker counts: somebody has to find out that it closed.
+        """
+        return self.undelivered > self.scheduled
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:

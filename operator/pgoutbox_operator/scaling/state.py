@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class Knee:
     saturated_since: float = 0.0
     backlog: int = 0
     """When it became saturated."""
+    age: float = 0.0
+    """Of the oldest ready message, then."""
     mean: float = 0.0
     """Throughput with these replicas, fully used, over ``count`` ticks."""
     count: int = 0
@@ -87,6 +89,17 @@ class State:
     down_at: float | None = None
     """When replicas were last taken away."""
     idle_since: float | None = None
+
+    def unwritten(self, before: State, replicas: int) -> State:
+        """The decision was not carried out: there are still ``replicas``, and no step was taken."""
+        stepped = self.step > before.step
+        return replace(
+            self,
+            wanted=replicas,
+            down_at=before.down_at,
+            step=before.step if stepped else self.step,
+            stepped_at=before.stepped_at if stepped else self.stepped_at,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for a status field or a file."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pgoutbox_operator.scaling import idle, knee, pressure
 from pgoutbox_operator.scaling.caps import useful
 from pgoutbox_operator.scaling.decision import Limit, Reason
+from pgoutbox_operator.scaling.demand import DEADLINE
 
 if TYPE_CHECKING:
     from pgoutbox_operator.scaling.demand import Demand
@@ -28,14 +29,16 @@ class Wish:
     """A smaller number need not have been enough for the whole window."""
 
 
-def wish(state: State, rates: Rates, needed: Demand | None, tick: Tick) -> tuple[State, Wish]:
-    """The first of these that applies."""
+def wish(
+    state: State, rates: Rates, needed: Demand | None, tick: Tick, *, room: int
+) -> tuple[State, Wish]:
+    """The first of these that applies. ``room``: no more replicas than these are to be had."""
     if not tick.current:
         return state, _wake(needed, tick)
     if idle.is_idle(state, tick):
         return state, Wish(replicas=0, reason=Reason.IDLE, at_once=True)
     if state.limited:
-        state, limited = _limited(state, rates, needed, tick)
+        state, limited = _limited(state, rates, needed, tick, room)
         if limited is not None:
             return state, limited
     return state, _below_knee(_within_use(_normal(needed, tick), tick), state, tick)
@@ -50,9 +53,9 @@ def _wake(needed: Demand | None, tick: Tick) -> Wish:
 
 
 def _limited(
-    state: State, rates: Rates, needed: Demand | None, tick: Tick
+    state: State, rates: Rates, needed: Demand | None, tick: Tick, room: int
 ) -> tuple[State, Wish | None]:
-    goal = min(needed.up, tick.policy.max_replicas) if needed is not None else tick.current
+    goal = _goal(state, needed, tick, room)
     state, stepped = pressure.recover(state, rates, tick, goal)
     if not state.limited:
         return state, None
@@ -68,13 +71,27 @@ def _limited(
     )
 
 
+def _goal(state: State, needed: Demand | None, tick: Tick, room: int) -> int:
+    """What the recovery is over with: all that is needed, or all that may be had."""
+    if needed is None or tick.policy.paused in ("ScaleOut", "All"):
+        return tick.current
+    caps = (knee.most(state, tick), useful(tick.outbox))
+    return min([needed.up, room, *(cap for cap in caps if cap is not None)])
+
+
 def _normal(needed: Demand | None, tick: Tick) -> Wish:
     current = tick.current
     if needed is None:
         return Wish(replicas=current, reason=Reason.STEADY)
+    if tick.outbox.capped and tick.outbox.oldest_ready_age > DEADLINE * tick.policy.objective:
+        # More than can be counted, and late: nobody knows how many are enough.
+        most = max(tick.policy.max_replicas, current)
+        return Wish(replicas=most, reason=Reason.BACKLOG, urgent=True)
     if needed.up > current:
         why = Reason.ARRIVALS if needed.by_arrivals >= needed.up else Reason.BACKLOG
         return Wish(replicas=needed.up, reason=why, urgent=needed.urgent)
+    if tick.outbox.capped:
+        return Wish(replicas=current, reason=Reason.STEADY)
     if needed.down < current:
         return Wish(replicas=max(1, needed.down), reason=Reason.SURPLUS)
     return Wish(replicas=current, reason=Reason.STEADY)

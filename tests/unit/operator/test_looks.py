@@ -133,10 +133,16 @@ def test_a_worker_has_as_many_slots_as_the_narrowest_destination_that_counts() -
         ({"ready": 90, "ready_lanes": 3, "ready_unordered": 1}, None),
         ({"ready": 90, "ready_lanes": 3, "processing_unordered": 1}, None),
         ({"ready": 90, "ready_lanes": 3, "ready_unordered": None}, None),
+        (
+            {"ready": 10_000, "ready_lanes": 9_999, "processing": 9_999, "processing_lanes": 1},
+            10_000,
+        ),
+        ({"ready": 10_000, "ready_lanes": 10_000}, None),
+        ({"ready": 90, "ready_lanes": 3, "processing": 10_000, "processing_lanes": 2}, None),
         ({}, None),
     ],
 )
-def test_lanes_are_known_where_every_message_that_is_ready_or_under_way_is_in_one(
+def test_lanes_are_known_where_all_that_is_ready_or_under_way_is_in_one_and_was_counted(
     given: dict[str, Any], lanes: int | None
 ) -> None:
     assert outbox_of(statistics(a=counts(**given), b=counts(scheduled=1))).lanes == lanes
@@ -317,3 +323,13 @@ def test_a_refusal_is_remembered_until_it_is_allowed_and_counted_each_time() -> 
     permissions.told(access, allowed=True)
     assert permissions.missing("a") == []
     assert permissions.errors["list", "pods"] == 3
+
+
+def test_a_right_to_one_object_is_no_right_to_another() -> None:
+    permissions = Permissions()
+    base = "/apis/apps/v1/namespaces/shop/deployments"
+    refused = access_of("GET", f"{base}/b/scale", {})
+    permissions.told(refused, allowed=False)
+    permissions.told(access_of("GET", f"{base}/a/scale", {}), allowed=True)
+    assert permissions.missing("shop") == [refused]
+    assert str(refused) == "get deployments/scale"

@@ -164,3 +164,23 @@ async def test_the_lease_is_taken_before_anything_is_written_and_given_back(
         assert lease["holderIdentity"] == "operator-1"
         await run.stop()
         assert run.kube.leases["pgoutbox-operator"]["spec"]["holderIdentity"] == ""
+
+
+async def test_whoever_takes_over_goes_on_from_what_the_other_one_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POD_NAMESPACE", "shop")
+    monkeypatch.setenv("POD_NAME", "operator-2")
+    async with running(tmp_path / "token", lease=True) as run:
+        lease = {"holderIdentity": "operator-1", "leaseDurationSeconds": 15}
+        metadata = {"name": "pgoutbox-operator", "namespace": "shop", "resourceVersion": "1"}
+        run.kube.leases["pgoutbox-operator"] = {"metadata": metadata, "spec": lease}
+        run.kube.put(busy())
+        run.start()
+        await eventually(lambda: run.kube.watches)
+        written = {"lastScaleTime": "2026-01-01T00:00:00Z", "lastScaleReason": "Backlog"}
+        run.kube.statuses["orders"] = dict(written)
+        run.kube.put(busy() | {"status": dict(written)})
+        lease["holderIdentity"] = ""
+        await eventually(lambda: run.kube.conditions.get("Ready") == ("True", "Reconciled"))
+        assert run.kube.status["lastScaleTime"] == "2026-01-01T00:00:00Z"

@@ -35,6 +35,49 @@ async def test_advice_changes_nothing_and_is_not_taken_for_somebody_elses_change
         assert v.kube.said == []
 
 
+async def test_advice_is_given_beside_what_scales_today_and_follows_it_without_a_word() -> None:
+    async with visits(seedRatePerReplica="50", mode="Recommend") as v:
+        target = {"kind": "Deployment", "name": "workers"}
+        v.kube.autoscalers = [{"metadata": {"name": "hpa"}, "spec": {"scaleTargetRef": target}}]
+        v.outbox.has_backlog()
+        await v.visit()
+        v.kube.replicas = 4
+        await v.visit()
+        assert v.kube.conditions["Ready"] == ("True", "Reconciled")
+        assert v.kube.status["desiredReplicas"] == 7
+        assert v.kube.said == []
+
+
+async def test_advice_to_take_replicas_away_stays_the_same_while_nobody_takes_it() -> None:
+    async with visits(seedRatePerReplica="50", mode="Recommend", maxReplicas=50) as v:
+        v.kube.replicas = 40
+        advice = []
+        for _ in range(20):
+            await v.visit()
+            advice.append(v.kube.status["desiredReplicas"])
+        assert advice[-5:] == [20] * 5
+
+
+async def test_one_that_only_advises_is_in_no_other_scalers_way() -> None:
+    async with visits(scaler("younger", uid="2", seedRatePerReplica="50")) as younger:
+        younger.known = [scaler("older", uid="1", mode="Recommend")]
+        younger.outbox.has_backlog()
+        await younger.visit()
+        assert younger.kube.replicas == 7
+
+
+async def test_a_fallback_that_acts_is_told_as_one() -> None:
+    fallback = {"behavior": "AtLeast", "replicas": 6, "afterSeconds": 60}
+    async with visits(fallback=fallback) as v:
+        await v.visit()
+        v.outbox.misses = 3
+        for _ in range(6):
+            await v.visit()
+        assert v.kube.replicas == 6
+        assert v.kube.conditions["Ready"] == ("False", "MetricsUnavailable")
+        assert v.kube.conditions["ScalingActive"] == ("True", "Active")
+
+
 async def test_nothing_is_written_where_nothing_changes() -> None:
     async with visits() as v:
         for _ in range(4):

@@ -7,7 +7,17 @@ from dataclasses import replace
 
 from hypothesis import given, settings, strategies as st
 
-from pgoutbox_operator.scaling import Fleet, Limit, Outbox, Policy, Sample, State, Worker, decide
+from pgoutbox_operator.scaling import (
+    Budget,
+    Fleet,
+    Limit,
+    Outbox,
+    Policy,
+    Sample,
+    State,
+    Worker,
+    decide,
+)
 from tests.support.scaling import POLICY, Look, Story
 
 OUTAGE = Look(ready=5000, age=100.0, failed=100, busy=1.0)
@@ -111,3 +121,57 @@ def test_whatever_is_seen_the_decision_is_within_bounds_or_changes_nothing(
         assert decision.previous == sample.fleet.replicas
         assert decision.replicas == decision.previous or 0 <= decision.replicas <= highest
         assert all(math.isfinite(n) for n in (decision.numbers.arrivals, decision.numbers.finished))
+
+
+def test_more_than_can_be_counted_and_late_brings_all_there_may_be_and_takes_none_away() -> None:
+    story = Story(replicas=2, policy=replace(POLICY, seed_rate=500.0))
+    sample = replace_outbox(story.sample(Look(ready=10_000, age=100.0, finished=7500)), capped=True)
+    for _ in range(14):
+        story.state, decision = decide(story.state, sample, story.now, policy=story.policy)
+        assert decision.replicas >= decision.previous
+        story.replicas = decision.replicas
+        look = Look(ready=10_000, age=100.0 + story.now, finished=7500, busy=1.0)
+        sample = replace_outbox(story.sample(look), capped=True)
+    assert story.replicas == POLICY.max_replicas
+
+
+def test_more_than_can_be_counted_and_in_time_takes_none_away() -> None:
+    story = Story(replicas=8, policy=replace(POLICY, seed_rate=500.0))
+    for _ in range(40):
+        sample = replace_outbox(story.sample(Look(ready=10_000, age=5.0, finished=10)), capped=True)
+        story.state, decision = decide(story.state, sample, story.now, policy=story.policy)
+        assert decision.replicas >= 8
+
+
+def test_a_fleet_above_its_maximum_comes_down_to_it_and_no_further() -> None:
+    sample = Sample(
+        fleet=Fleet(replicas=30),
+        outbox=Outbox(at=0.0, ready=0, oldest_ready_age=0.0, undelivered=0),
+    )
+    policy = replace(POLICY, seed_rate=50.0)
+    assert decide(State(), sample, 0.0, policy=policy)[1].replicas == POLICY.max_replicas
+
+
+def test_a_recovery_ends_where_nothing_more_may_be_had() -> None:
+    budget = Budget(total=15, per_replica=3)
+    story = Story(replicas=5, policy=replace(POLICY, budget=budget))
+    story.ticks(4, Look(finished=100 * 15, busy=0.8))
+    story.ticks(4, OUTAGE)
+    assert story.state.limited
+    decision = story.ticks(12, Look(ready=50_000, age=100.0, finished=1500, busy=1.0))
+    assert not story.state.limited
+    assert (story.replicas, decision.limited_by) == (5, Limit.CONNECTION_BUDGET)
+
+
+def test_a_recovery_ends_where_there_is_nothing_left_to_send() -> None:
+    story = Story(replicas=5)
+    story.ticks(4, Look(finished=100 * 15, busy=0.8))
+    story.ticks(6, OUTAGE)
+    assert story.state.limited
+    story.ticks(12, Look(busy=0.0))
+    assert not story.state.limited
+
+
+def replace_outbox(sample: Sample, *, capped: bool) -> Sample:
+    assert sample.outbox is not None
+    return replace(sample, outbox=replace(sample.outbox, capped=capped))
