@@ -53,13 +53,18 @@ class OperatorProcess:
 
     @property
     def alive(self) -> bool:
-        return self.process.poll() is None
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """All of it."""
+        return self._log.read_text(encoding="utf-8") if self._log.exists() else ""
 
     @property
     def lines(self) -> list[dict[str, Any]]:
         """What it logged in whole lines."""
-        text = self._log.read_text(encoding="utf-8")
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line[-1] == "\n"]
+        whole = (line for line in self.log.splitlines(keepends=True) if line[-1] == "\n")
+        return [json.loads(line) for line in whole]
 
     async def start(self) -> None:
         """Return once it watches."""
@@ -82,7 +87,7 @@ class OperatorProcess:
     def url(self) -> str:
         started = self._said("operator started")
         if not started:
-            raise AssertionError(f"the operator did not start: {self._log.read_text()}")
+            raise AssertionError(f"the operator did not start: {self.log}")
         return f"http://127.0.0.1:{started[-1]['port']}"
 
     async def metrics(self) -> dict[str, float]:
@@ -113,7 +118,7 @@ class OperatorProcess:
         deadline = time.monotonic() + START
         while not holds(found := await self.metrics()):
             if time.monotonic() > deadline:
-                raise AssertionError(f"{found}: {self._log.read_text()[-4000:]}")
+                raise AssertionError(f"so it is not: {found}")
             await asyncio.sleep(STEP)
 
     async def until(self, holds: Callable[[], object], *, within: float = START) -> None:
@@ -121,7 +126,7 @@ class OperatorProcess:
         deadline = time.monotonic() + within
         while not holds():
             if time.monotonic() > deadline:
-                raise AssertionError(f"not within {within:g} s: {self._log.read_text()[-4000:]}")
+                raise AssertionError(f"it is not so within {within:g} s")
             await asyncio.sleep(STEP)
 
     async def end(self, number: signal.Signals = signal.SIGTERM) -> int:
@@ -153,12 +158,15 @@ async def operating(
 ) -> AsyncIterator[OperatorProcess]:
     """One that runs until the block ends. ``complains``: it is to log errors."""
     made = OperatorProcess(namespace, folder / f"{name}.log", *arguments, **environment)
-    await made.start()
     try:
+        await made.start()
         yield made
         if not complains:
             failures = [line for line in made.lines if line["level"] in {"error", "critical"}]
             assert not failures, failures
+    except Exception as error:
+        error.add_note(f"{name} logged: {made.log[-4000:]}")
+        raise
     finally:
         if made.alive:
             await made.end(signal.SIGKILL)
