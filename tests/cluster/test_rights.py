@@ -2,129 +2,160 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
-import pytest
-
-from pgoutbox_operator import rights
-from tests.support.api_server import Shop, kubeconfig
-from tests.support.operator_process import operating
+from tests.support.api_server import kubeconfig, shop
+from tests.support.operator_account import LEASED, Account
+from tests.support.operator_process import OperatorProcess, a_scaler, operating
 from tests.support.outbox_rows import fill
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     import psycopg
 
-    from tests.support.api_server import Object
+    from pgoutbox_operator import rights
+    from tests.support.api_server import ApiServer, Shop
 
-ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/{}"
-ACCOUNT = "operator"
-LEASED = (*rights.SCALERS, *rights.LEASES)
-EVERY = [(right, verb) for right in LEASED for verb in right.verbs]
-
-
-def path_of(manifest: Object) -> str:
-    kind = "roles" if manifest["kind"] == "Role" else "rolebindings"
-    return ROLES.format(manifest["metadata"]["namespace"], kind)
-
-
-def without(verb: str, taken: rights.Right) -> list[rights.Right]:
-    """All rights but this verb of one."""
-    return [
-        right._replace(verbs=tuple(each for each in right.verbs if each != verb))
-        if right == taken
-        else right
-        for right in LEASED
-    ]
-
-
-class Allowed(NamedTuple):
-    """A service account, a kubeconfig with its token, and what it may do."""
-
-    place: Shop
-    kubeconfig: Path
-
-    @classmethod
-    async def in_(cls, place: Shop, folder: Path, given: list[rights.Right]) -> Allowed:
-        api, name = place.api, place.namespace
-        await api.create(f"{place.core}/serviceaccounts", {"metadata": {"name": ACCOUNT}})
-        account = rights.Account(name, ACCOUNT)
-        role, binding = rights.manifests(account, [name], given, lease=False)
-        await api.create(path_of(role), role)
-        await api.create(path_of(binding), binding)
-        asked = f"{place.core}/serviceaccounts/{ACCOUNT}/token"
-        answer = await api.create(asked, {"spec": {"expirationSeconds": 3600}})
-        made = cls(place, folder / "kubeconfig")
-        made.kubeconfig.write_text(kubeconfig(answer["status"]["token"]), encoding="utf-8")
-        return made
-
-    async def may(self, given: list[rights.Right]) -> None:
-        """From now on this."""
-        account = rights.Account(self.place.namespace, ACCOUNT)
-        role, _ = rights.manifests(account, [self.place.namespace], given, lease=False)
-        path = f"{path_of(role)}/{role['metadata']['name']}"
-        await self.place.api.merge(path, {"rules": role["rules"]})
-
-    def operating(self, logs: Path, *, complains: bool = False) -> Any:
-        return operating(
-            self.place.namespace,
-            logs,
-            "--lease",
-            complains=complains,
-            KUBECONFIG=str(self.kubeconfig),
-            POD_NAME="o-1",
-        )
+A_MINUTE = 62.0
+"""With settings of its own, kopf gives up after 55 seconds of refusals."""
+FEW, MANY = 1, 4
+"""Replicas that there are, and that the backlog calls for."""
+TOLD = {
+    "deployments/scale": "Ready",
+    "pods": "Ready",
+    "horizontalpodautoscalers": "Ready",
+    "secrets": "MetricsAvailable",
+    "events": "Permitted",
+}
+"""Which condition says what is forbidden, beside `Permitted`. Without the others none can be."""
+SCALED = {
+    "patch outboxscalers/status": {MANY},
+    "create events": {MANY},
+    # The list has told of the scaler.
+    "watch outboxscalers": {MANY},
+    # It has been created, and so it is held for some seconds.
+    "update leases": {FEW, MANY},
+}
+"""What is written without these. Without the others nothing is."""
 
 
-async def scaler(place: Shop, **changes: Any) -> None:
-    await place.add_scaler(
-        seedRatePerReplica="50", scaleUp={"periodSeconds": 5}, maxReplicas=4, **changes
-    )
+class Lack(NamedTuple):
+    """Of one verb."""
+
+    verb: str
+    right: rights.Right
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.right.resource}"
+
+    @property
+    def given(self) -> list[rights.Right]:
+        """All the others."""
+        left = tuple(each for each in self.right.verbs if each != self.verb)
+        return [each._replace(verbs=left) if each == self.right else each for each in LEASED]
+
+    @property
+    def counter(self) -> str:
+        labels = f'resource="{self.right.resource}",verb="{self.verb}"'
+        return f"outbox_operator_permission_errors_total{{{labels}}}"
+
+
+LACKS = [Lack(verb, right) for right in LEASED for verb in right.verbs]
+
+
+@asynccontextmanager
+async def started(
+    account: Account, logs: Path, *, name: str = "operator", complains: bool = False
+) -> AsyncIterator[OperatorProcess]:
+    """An operator with this account, and a scaler that was there before it."""
+    token = await account.token()
+    file = logs / f"{name}.kubeconfig"
+    file.write_text(kubeconfig(token.text), encoding="utf-8")
+    place, said = account.place, {"KUBECONFIG": str(file)}
+    await a_scaler(place, maxReplicas=MANY)
+    async with operating(
+        place.namespace, logs, "--lease", name=name, complains=complains, **said
+    ) as made:
+        yield made
 
 
 async def test_with_exactly_these_rights_everything_works(
     place: Shop, logs: Path, conn: psycopg.Connection
 ) -> None:
-    allowed = await Allowed.in_(place, logs, list(LEASED))
+    account = await Account.allowed(place)
     fill(conn, 20_000)
-    async with allowed.operating(logs) as operator:
-        await scaler(place)
-        await place.until_replicas(4)
+    async with started(account, logs) as operator:
+        await place.until_replicas(MANY)
         await place.until_condition("Permitted", "True", "Permitted")
         await place.until_event("ScaledUp")
         metrics = await operator.metrics()
-    assert not [line for line in operator.lines if line["event"] == "forbidden by the cluster"]
     refused = [name for name in metrics if name.startswith("outbox_operator_permission_errors")]
     assert refused
     assert not any(metrics[name] for name in refused)
 
 
-@pytest.mark.parametrize(("right", "verb"), EVERY, ids=[f"{v} {r.resource}" for r, v in EVERY])
 async def test_a_right_that_is_missing_is_named_and_missed_only_until_it_is_given(
-    place: Shop, logs: Path, conn: psycopg.Connection, right: rights.Right, verb: str
+    api: ApiServer, logs: Path, dsn: str, conn: psycopg.Connection
 ) -> None:
-    allowed = await Allowed.in_(place, logs, without(verb, right))
     fill(conn, 20_000)
-    async with allowed.operating(logs, complains=True) as operator:
-        await scaler(place)
-        counted = (
-            f'outbox_operator_permission_errors_total{{resource="{right.resource}",verb="{verb}"}}'
-        )
-        await operator.until_metrics(lambda found: found.get(counted))
-        [line] = [line for line in operator.lines if line["event"] == "forbidden by the cluster"]
-        assert (line["verb"], line["resource"]) == (verb, right.resource)
-        if told(right):
-            condition = await place.until_condition("Permitted", "False", "Forbidden")
-            assert f"{verb} {right.resource}" in condition["message"]
-        await allowed.may(list(LEASED))
-        await place.until_replicas(4, within=40)
-        # Something to post an Event about, should that be what was missing.
-        await place.api.merge(place.scaler(), {"spec": {"maxReplicas": 6}})
-        await place.until_condition("Permitted", "True", "Permitted", within=40)
-        assert operator.alive
+    turns = asyncio.Semaphore(3)
+
+    async def lived_through(lack: Lack) -> None:
+        async with shop(api) as place:
+            await place.add_secret(dsn)
+            await place.add_deployment(replicas=FEW)
+            account = await Account.allowed(place, lack.given)
+            name = str(lack).replace("/", "-").replace(" ", "-")
+            async with AsyncExitStack() as stack:
+                async with turns:
+                    starting = started(account, logs, name=name, complains=True)
+                    operator = await stack.enter_async_context(starting)
+                await missed(lack, place, operator)
+                await account.may(LEASED)
+                await all_is_well(place)
+                assert operator.alive
+
+    # Each of them takes more than a minute.
+    ends = await asyncio.gather(*map(lived_through, LACKS), return_exceptions=True)
+    failed = {str(lack): end for lack, end in zip(LACKS, ends, strict=True) if end is not None}
+    assert failed == {}
 
 
-def told(right: rights.Right) -> bool:
-    """Whether a condition can be written without it."""
-    return right.resource not in {"outboxscalers", "outboxscalers/status", "leases"}
+async def missed(lack: Lack, place: Shop, operator: OperatorProcess) -> None:
+    """Named at once, asked for again and again, and no reason to end or to scale otherwise."""
+    await operator.until_metrics(lambda found: found.get(lack.counter))
+    first = (await operator.metrics())[lack.counter]
+    if lack.right.resource in TOLD:
+        await told(lack, place)
+    await asyncio.sleep(A_MINUTE)
+    assert operator.alive
+    assert await place.replicas() in SCALED.get(str(lack), {FEW})
+    again = (await operator.metrics())[lack.counter]
+    # An Event is posted where something has happened, and nothing has.
+    assert again > first or lack.right.resource == "events"
+    lines = [line for line in operator.lines if line["event"] == "forbidden by the cluster"]
+    assert [(each["verb"], each["resource"]) for each in lines] == [
+        (lack.verb, lack.right.resource)
+    ]
+
+
+async def told(lack: Lack, place: Shop) -> None:
+    kind = TOLD[lack.right.resource]
+    permitted = await place.until_condition("Permitted", "False", "Forbidden")
+    assert str(lack) in permitted["message"]
+    if kind != "Permitted":
+        condition = await place.until_condition(kind, "False", "Forbidden")
+        assert f'cannot {lack.verb} resource "{lack.right.resource}"' in condition["message"]
+
+
+async def all_is_well(place: Shop) -> None:
+    """What has changed meanwhile is done, and told."""
+    more = MANY + 2
+    await place.api.merge(place.scaler(), {"spec": {"maxReplicas": more}})
+    await place.until_replicas(more, within=60)
+    await place.until_condition("Permitted", "True", "Permitted")
+    await place.until_condition("Ready", "True", "Reconciled")
