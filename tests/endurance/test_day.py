@@ -58,6 +58,7 @@ def nothing_came_of_it(counted: Counted) -> None:
     assert counted["scaled"]["wave-a"] > 1, said
     assert end["tasks after the stop"] == [], said
     assert end["connections after the stop"] == [0, 0], said
+    assert end["descriptors left over"] == 0, said
     assert counted["held"][-1]["connections"] == [1, 1], said
 
 
@@ -71,10 +72,11 @@ def one_look_a_tick(counted: Counted) -> None:
         assert due - 2 <= looks <= due + 1
 
 
+@pytest.mark.timeout(300)
 def test_faults_of_all_kinds_change_no_replicas_and_leave_nothing_behind(
     tmp_path: Path, server_dsn: str, template: str
 ) -> None:
-    counted = day(tmp_path, server_dsn, template, hours=0.75, pace=0.3, patience=100)
+    counted = day(tmp_path, server_dsn, template, hours=0.5, pace=0.25, patience=280)
     nothing_came_of_it(counted)
     one_look_a_tick(counted)
 
@@ -91,8 +93,10 @@ def test_a_day_of_faults_takes_no_memory_and_changes_no_replicas(
     late = counted["held"][-1]
     assert late["rss_mb"] - early["rss_mb"] <= MOST_GROWN_MB
     assert late["objects"] / early["objects"] - 1 <= MOST_GROWN_OBJECTS
-    assert late["tasks"] <= early["tasks"] + 5
-    assert late["descriptors"] <= early["descriptors"] + 5
+    # An idle connection to the API server takes four, both ends of it and the door between; one
+    # leaked by each fault of even the rarest kind would take more.
+    assert late["descriptors"] <= early["descriptors"] + 20
+    assert late["tasks"] <= early["tasks"] + 10
     for name in ("a", "b"):
         # A database that is opened anew is looked at at once.
         assert late["looks"][name] <= late["ticks"][name] + sum(counted["faults"].values())

@@ -277,7 +277,7 @@ def rss() -> int:
 async def day(given: argparse.Namespace) -> Counted:
     """All of it."""
     counted = Counted(seed=given.seed, hours=given.hours)
-    began = time.monotonic()
+    began, before = time.monotonic(), descriptors()
     token = given.folder / "token"
     token.write_text("token", encoding="utf-8")
     async with AsyncExitStack() as stack:
@@ -303,6 +303,9 @@ async def day(given: argparse.Namespace) -> Counted:
     counted.at_the_end["tasks after the stop"] = [
         task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}
     ]
+    # Transports close their sockets in the next round.
+    await asyncio.sleep(1)
+    counted.at_the_end["descriptors left over"] = descriptors() - before
     counted.asked, counted.events = kube.asked, kube.events
     counted.real_seconds = time.monotonic() - began
     return counted
