@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 VERBS = {"PATCH": "patch", "POST": "create", "PUT": "update", "DELETE": "delete"}
+FORGOTTEN_SECONDS = 900.0
+"""Longer than any tick: what is asked for by name is asked for at each."""
 
 
 class Access(NamedTuple):
@@ -51,20 +54,23 @@ def _verb(method: str, query: Mapping[str, str], *, named: bool) -> str:
 class Permissions:
     """Remembers what was forbidden until it is allowed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
         self.errors: Counter[tuple[str, str]] = Counter()
         """Requests that were refused, by verb and resource."""
-        self._denied: set[Access] = set()
+        self._denied: dict[Access, float] = {}
+        """When it was asked for, and refused."""
+        self._now = now
         self._log = structlog.get_logger()
 
     def told(self, access: Access, *, allowed: bool) -> None:
         """What the API server said about a request."""
         if allowed:
-            self._denied.discard(access)
+            self._denied.pop(access, None)
             return
         self.errors[access.verb, access.resource] += 1
-        if access not in self._denied:
-            self._denied.add(access)
+        known = access in self._denied
+        self._denied[access] = self._now()
+        if not known:
             self._log.error(
                 "forbidden by the cluster",
                 verb=access.verb,
@@ -75,5 +81,8 @@ class Permissions:
 
     def missing(self, namespace: str) -> list[Access]:
         """What an object in ``namespace`` lacks."""
+        gone = self._now() - FORGOTTEN_SECONDS
+        # Of an object that is not spoken of any more, nobody will ever be told that it is allowed.
+        self._denied = {key: at for key, at in self._denied.items() if at > gone or not key.name}
         found = (each for each in self._denied if each.namespace in {None, namespace})
         return sorted(found, key=lambda each: (each.resource, each.verb, each.name))

@@ -78,7 +78,7 @@ class Operator:
         self._options = options
         # That of all waits: what is said to have taken so long has taken so long.
         self._clock = asyncio.get_running_loop().time
-        self.permissions = Permissions()
+        self.permissions = Permissions(now=self._clock)
         self.link = Link(server or find_server(), self.permissions)
         self.cluster = Cluster(self.link)
         self.lease = (
