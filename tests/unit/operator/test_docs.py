@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from pgoutbox_operator.bodies import spec_of
 from pgoutbox_operator.cli import group, run
 from pgoutbox_operator.crd import ConditionReason, ConditionType, ScalerSpec
+from pgoutbox_operator.crd.definition import definition
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operator.md").read_text(encoding="utf-8")
 
@@ -52,6 +53,15 @@ def test_every_field_of_the_spec_is_explained() -> None:
         if f"`{field.alias or name}" not in table
     ]
     assert missing == []
+
+
+def test_what_is_listed_has_the_columns_of_the_definition() -> None:
+    [version] = definition()["spec"]["versions"]
+    columns = [each for each in version["additionalPrinterColumns"] if not each.get("priority")]
+    [listing] = [block for block in blocks("console") if "get oxs" in block]
+    _, header, row = listing.splitlines()
+    assert header.split() == ["NAME", *(each["name"].upper() for each in columns)]
+    assert len(row.split()) == len(header.split())
 
 
 def test_every_condition_and_its_reasons_are_explained() -> None:
