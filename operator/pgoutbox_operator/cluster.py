@@ -176,7 +176,7 @@ class Cluster:
                 headers={"Content-Type": content, "Accept": "application/json"},
                 timeout=timeout,
             ) as response:
-                text = await response.text()
+                text = await response.text(errors="replace")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             said = str(error) or type(error).__name__
             raise ClusterError(f"the API server does not answer {method} {path}: {said}") from error

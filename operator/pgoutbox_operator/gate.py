@@ -110,7 +110,10 @@ class LeaseGate:
         self._renewed_at = None
         try:
             lease = await self._cluster.lease(self._namespace, self._name)
-            if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
+            if (
+                lease is not None
+                and (lease.get("spec") or {}).get("holderIdentity") == self._identity
+            ):
                 lease["spec"]["holderIdentity"] = ""
                 await self._cluster.update_lease(self._namespace, lease)
         except ClusterError as error:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 CONNECTIONS = Path("/etc/pgoutbox/connections")
 DEFINITION_SECONDS = 5.0
+LIFE = uuid.uuid4().hex[:8]
 ANEW_SECONDS = 5.0
 """Before watching begins anew after it failed for good."""
 EXIT_SECONDS = 20.0
@@ -58,8 +60,9 @@ class Options:
 
 
 def identity() -> str:
-    """Of this process, as others read it."""
-    return os.environ.get("POD_NAME") or os.environ.get("POD_ID") or socket.gethostname()
+    """Of this process, as others read it; on a host there may be several."""
+    given = os.environ.get("POD_NAME") or os.environ.get("POD_ID")
+    return given or f"{socket.gethostname()}-{LIFE}"
 
 
 def home() -> str:

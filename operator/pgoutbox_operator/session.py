@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 import kopf
+import yaml
 
 from pgoutbox.errors import PgOutboxError
 from pgoutbox_operator.permissions import access_of
@@ -48,7 +49,7 @@ def find_server(account: Path = ACCOUNT) -> Server:
         return Server(f"https://{shown}:{port}", bearer(token), tls)
     try:
         found = kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())
-    except (kopf.LoginError, OSError, LookupError, TypeError) as error:
+    except (kopf.LoginError, OSError, LookupError, TypeError, ValueError, yaml.YAMLError) as error:
         raise NoCluster(f"the kubeconfig cannot be used: {error}") from error
     if not isinstance(found, kopf.ConnectionInfo):
         raise NoCluster(

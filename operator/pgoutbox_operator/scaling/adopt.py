@@ -28,7 +28,8 @@ def resume(state: State, fleet: Fleet, now: float, policy: Policy) -> State:
     """The outbox is known at ``now``. What nobody saw has not been enough for a while."""
     if now - state.known_at > policy.stale:
         told = Recommendation(at=now, replicas=fleet.replicas)
-        state = replace(state, since=now, recommendations=(told,))
+        knee = replace(state.knee, saturated_since=now, mean=0.0, count=0)
+        state = replace(state, since=now, recommendations=(told,), knee=knee)
     return replace(state, known_at=now)
 
 

@@ -61,10 +61,11 @@ def _measured(knee: Knee, rates: Rates, tick: Tick) -> Knee:
             age=tick.outbox.oldest_ready_age,
             before=knee.before if trial else None,
             before_mean=knee.before_mean,
+            proven=knee.proven and trial,
             cap=knee.cap,
             cap_until=knee.cap_until,
         )
-    if rates.utilization < SATURATED or rates.failing >= tick.policy.recovered:
+    if not _is_saturated(rates, tick):
         return replace(
             knee,
             saturated_since=tick.now,
@@ -82,10 +83,27 @@ def _measured(knee: Knee, rates: Rates, tick: Tick) -> Knee:
     return replace(knee, mean=mean, count=knee.count + 1)
 
 
+def _is_saturated(rates: Rates, tick: Tick) -> bool:
+    """All of them, and nothing else keeps them from getting more through."""
+    return (
+        rates.utilization >= SATURATED
+        and rates.failing < tick.policy.recovered
+        and rates.replicas >= tick.current
+        and tick.policy.paused == "None"
+    )
+
+
 def _suspicious(knee: Knee, tick: Tick) -> bool:
     long = tick.now - knee.saturated_since >= LONG_ENOUGH
-    known = knee.cap is not None and tick.now < knee.cap_until
-    return long and not known and tick.current > 1 and not _falls(knee, tick.outbox)
+    possible = tick.now >= knee.cap_until and _fewer(tick) < tick.current
+    return long and possible and not _falls(knee, tick.outbox)
+
+
+def _fewer(tick: Tick) -> int:
+    """As few as a trial may have: one step, or nobody could tell what came of it."""
+    policy, current = tick.policy, tick.current
+    step = max(1, int(current * policy.down_share))
+    return max(math.ceil(FEWER * current), current - step, policy.min_replicas, 1)
 
 
 def _falls(knee: Knee, outbox: Outbox) -> bool:
@@ -100,7 +118,7 @@ def _tried(knee: Knee, tick: Tick) -> Knee:
         knee,
         before=tick.current,
         before_mean=knee.mean,
-        cap=min(math.ceil(FEWER * tick.current), tick.current - 1),
+        cap=min(_fewer(tick), tick.current - 1),
         cap_until=tick.now + TRIAL + 2 * tick.policy.down_period,
     )
 
@@ -109,9 +127,11 @@ def _judged(knee: Knee, tick: Tick) -> Knee:
     if tick.current != knee.cap or tick.now - knee.since < TRIAL or not knee.count:
         return knee
     if knee.mean < AS_GOOD * knee.before_mean:
-        known = replace(knee, cap=knee.before, before=None)
+        # That fewer are worse says nothing against more, unless these were tried and no better.
+        cap = knee.before if knee.proven else None
+        known = replace(knee, cap=cap, before=None, proven=False)
         return replace(known, cap_until=tick.now + REMEMBERED, saturated_since=tick.now)
-    if tick.current == 1:
+    if _fewer(tick) >= tick.current:
         return replace(knee, before=None, cap_until=tick.now + REMEMBERED)
     # As good or better: perhaps still fewer are.
-    return _tried(knee, tick)
+    return replace(_tried(knee, tick), proven=True)

@@ -52,6 +52,8 @@ class Knee:
     before: int | None = None
     """Replicas before the trial that is under way; None: there is none."""
     before_mean: float = 0.0
+    proven: bool = False
+    """Those before got as much through as still more of them had."""
     cap: int | None = None
     cap_until: float = 0.0
 

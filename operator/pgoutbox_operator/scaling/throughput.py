@@ -29,6 +29,9 @@ BEHIND = 10.0
 whatever share of its slots that takes. The rest may belong to other destinations, or wait for a
 rate limit."""
 LEAST_SHARE = 0.01
+FORGET = 0.02
+"""The same, back, while nothing waits: what filled them may be over. Should it not be, they fall
+behind for a moment, and `LEARN` is quick."""
 CREDIBLE = 0.75
 """Above it they mean what they say: pods that have just started make the rest of the difference."""
 SAME_BEAT = 0.5
@@ -101,6 +104,8 @@ def _calibrated(full: float, told: Rates, outbox: Outbox, policy: Policy) -> tup
     behind = outbox.oldest_ready_age > BEHIND and told.replicas > 0
     if behind and told.failing < policy.recovered:
         full += LEARN * (max(told.utilization, LEAST_SHARE) - full)
+    elif not outbox.ready:
+        full += FORGET * (1.0 - full)
     if full > CREDIBLE:
         return full, told
     most = max(told.busy, float(told.replicas))

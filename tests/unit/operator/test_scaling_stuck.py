@@ -175,3 +175,53 @@ def test_a_recovery_ends_where_there_is_nothing_left_to_send() -> None:
 def replace_outbox(sample: Sample, *, capped: bool) -> Sample:
     assert sample.outbox is not None
     return replace(sample, outbox=replace(sample.outbox, capped=capped))
+
+
+OVERLOADED = Look(ready=50_000, age=100.0, finished=1500, busy=1.0)
+
+
+def test_a_trial_that_found_fewer_to_be_worse_keeps_nobody_from_having_more() -> None:
+    story = Story(replicas=10, policy=replace(POLICY, max_replicas=10))
+    story.ticks(50, OVERLOADED)
+    assert min(d.replicas for d in story.decisions) < 10
+    story.policy = replace(POLICY, max_replicas=40)
+    story.ticks(10, OVERLOADED)
+    assert story.replicas == 40
+
+
+def test_nothing_is_tried_while_growth_is_paused_or_pods_are_missing() -> None:
+    paused = Story(replicas=12, policy=replace(POLICY, paused="ScaleOut"))
+    paused.ticks(60, OVERLOADED)
+    assert {d.replicas for d in paused.decisions} == {12}
+    missing = Story(replicas=12, policy=replace(POLICY, max_replicas=12))
+    for _ in range(60):
+        sample = missing.sample(OVERLOADED)
+        assert sample.outbox is not None
+        one = replace(sample.outbox, workers=sample.outbox.workers[:1])
+        missing.state, decision = decide(
+            missing.state, replace(sample, outbox=one), missing.now, policy=missing.policy
+        )
+        assert decision.replicas == 12
+
+
+def test_a_trial_is_of_one_step_and_ends() -> None:
+    story = Story(replicas=20, policy=replace(POLICY, down_share=0.1))
+    story.ticks(100, OVERLOADED)
+    assert {d.replicas for d in story.decisions} == {18, 20}
+    assert story.replicas == 20
+
+
+def test_what_was_saturated_before_a_time_in_which_nothing_was_known_counts_no_more() -> None:
+    story = Story(replicas=12, policy=replace(POLICY, max_replicas=12))
+    story.ticks(10, OVERLOADED)
+    story.ticks(60, Look(away=True))
+    story.ticks(10, OVERLOADED)
+    assert {d.replicas for d in story.decisions} == {12}
+
+
+def test_workers_that_could_fill_few_of_their_slots_are_believed_again_later() -> None:
+    story = Story(replicas=4)
+    story.ticks(20, Look(ready=500, age=30.0, finished=150, busy=0.1))
+    assert story.state.full < 0.2
+    story.ticks(80, Look(finished=150, busy=0.1))
+    assert story.state.full > 0.75
