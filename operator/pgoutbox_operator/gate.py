@@ -60,6 +60,8 @@ class LeaseGate:
         self._renewed_at: float | None = None
         self._seen: tuple[object, ...] | None = None
         self._seen_at = 0.0
+        self._free_at = 0.0
+        """When it may be taken, should its holder not renew it."""
         self._log = structlog.get_logger()
         self._was_held = False
         self._failing = False
@@ -81,7 +83,13 @@ class LeaseGate:
                     self._log.warning("lease failed", lease=self._name, error=said)
                 self._failing = True
             self._tell()
-            await asyncio.sleep(RETRY)
+            await asyncio.sleep(self.pause)
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next try; no more than until the lease is over."""
+        left = self._free_at - self._now()
+        return min(left, RETRY) if left > 0 else RETRY
 
     async def step(self) -> None:
         """One try. Raises ClusterError."""
@@ -125,10 +133,9 @@ class LeaseGate:
         seen = (holder, spec.get("renewTime"), lease["metadata"].get("resourceVersion"))
         if seen != self._seen:
             self._seen, self._seen_at = seen, self._now()
-        if holder in {"", self._identity}:
-            return True
         duration = float(spec.get("leaseDurationSeconds") or DURATION)
-        return self._now() - self._seen_at >= duration
+        self._free_at = 0.0 if holder in {"", self._identity} else self._seen_at + duration
+        return self._now() >= self._free_at
 
     def _ours(self, lease: Object | None) -> Object:
         time = clock.now_exactly()

@@ -88,8 +88,8 @@ async def take_over(place: Shop, logs: Path, number: Signals, record: Any) -> No
         await until_counted(other, place, but=written)
     record(f"seconds from {number.name} to the next holder", held)
     record(f"seconds from {number.name} to its first write", took)
-    # It asks every two seconds, in vain while the lease of one that was killed lasts.
-    assert held <= RETRY + 1 + (0 if number == SIGTERM else DURATION)
+    # It looks every two seconds. The lease of one that was killed lasts from such a look on.
+    assert held <= RETRY + 0.5 + (0 if number == SIGTERM else DURATION)
     assert took <= held + WAITING_SECONDS + 1
 
 

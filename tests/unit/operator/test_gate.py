@@ -9,7 +9,7 @@ import kmock
 import pytest
 
 from pgoutbox_operator.cluster import Cluster, ClusterError
-from pgoutbox_operator.gate import DEADLINE, DURATION, LeaseGate
+from pgoutbox_operator.gate import DEADLINE, DURATION, RETRY, LeaseGate
 from tests.support.kube import LEASES, NAMESPACE, FakeKube
 
 if TYPE_CHECKING:
@@ -72,6 +72,20 @@ async def test_there_are_never_two_who_hold_it() -> None:
             assert not (t.one.held and t.other.held)
         assert t.other.held
         assert t.time > DURATION > DEADLINE
+
+
+async def test_one_who_waits_tries_right_when_it_is_over() -> None:
+    async with two() as t:
+        await t.one.step()
+        t.time += RETRY - 0.1
+        await t.other.step()
+        assert t.other.pause == RETRY
+        t.time += DURATION - 0.5
+        await t.other.step()
+        assert t.other.pause == pytest.approx(0.5)
+        t.time += t.other.pause
+        await t.other.step()
+        assert (t.holder, t.other.pause) == ("other", RETRY)
 
 
 async def test_one_who_is_released_from_it_hands_over_at_once() -> None:
