@@ -133,6 +133,9 @@ def crd() -> None:
 @click.option("--lease", is_flag=True, help="Also what `run --lease` needs.")
 @click.option("--deployment", "deployments", multiple=True, help="Only this one; may be repeated.")
 @click.option("--secret", "secrets", multiple=True, help="Only this one; may be repeated.")
+@click.option(
+    "--no-secrets", is_flag=True, help="No right to read any, for spec.database.connectionName."
+)
 def rbac(
     *,
     namespaces: tuple[str, ...],
@@ -140,10 +143,13 @@ def rbac(
     lease: bool,
     deployments: tuple[str, ...],
     secrets: tuple[str, ...],
+    no_secrets: bool,
 ) -> None:
     """Print the Role that allows what the operator does, and nothing else."""
     account = rights.Account(*_two_names(service_account, "--service-account"))
     chosen = rights.narrowed(rights.SCALERS, deployments=deployments, secrets=secrets)
+    if no_secrets:
+        chosen = tuple(right for right in chosen if right.resource != "secrets")
     found = rights.manifests(account, namespaces, chosen, lease=lease)
     click.echo(rights.render(found), nl=False)
 

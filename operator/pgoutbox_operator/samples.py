@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from pgoutbox_operator import clock
@@ -26,11 +27,12 @@ def outbox_of(found: Statistics, destinations: Collection[str], *, fresh: float)
         for name, counts in found.destinations.items()
         if not destinations or name in destinations
     }
-    workers = tuple(
-        _worker(worker, found.at, destinations)
+    told = (
+        _read(worker, found.at, destinations)
         for worker in found.workers
         if _serves(worker, destinations)
     )
+    workers = tuple(worker for worker in told if worker is not None)
     opened = open_destinations(workers, fresh=fresh)
     closed = [counts for name, counts in wanted.items() if name not in opened]
     return Outbox(
@@ -82,6 +84,15 @@ def _serves(worker: WorkerStatistics, destinations: Collection[str]) -> bool:
 
 def _is_capped(counts: DestinationStatistics, cap: int) -> bool:
     return max(counts.ready, counts.waiting, counts.scheduled, counts.processing) >= cap
+
+
+def _read(worker: WorkerStatistics, now: float, destinations: Collection[str]) -> Worker | None:
+    """None for a heartbeat that nobody can make sense of: the others can be read."""
+    try:
+        read = _worker(worker, now, destinations)
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        return None
+    return read if math.isfinite(read.busy_seconds + read.seen_age + read.uptime) else None
 
 
 def _worker(worker: WorkerStatistics, now: float, destinations: Collection[str]) -> Worker:

@@ -84,3 +84,9 @@ def test_every_option_is_in_the_table_with_its_variable() -> None:
 @pytest.mark.parametrize("kind", ["runAsNonRoot", "readOnlyRootFilesystem", "seccompProfile"])
 def test_the_deployment_is_restricted(kind: str) -> None:
     assert kind in str(manifest("Deployment"))
+
+
+def test_the_right_to_read_secrets_can_be_left_out() -> None:
+    printed = CliRunner().invoke(group, ["rbac", "--no-secrets"]).output
+    assert "secrets" not in printed
+    assert "outboxscalers" in printed

@@ -333,3 +333,19 @@ def test_a_right_to_one_object_is_no_right_to_another() -> None:
     permissions.told(access_of("GET", f"{base}/a/scale", {}), allowed=True)
     assert permissions.missing("shop") == [refused]
     assert str(refused) == "get deployments/scale"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"counters": {"published": None}},
+        {"counters": {"attempts": "many"}},
+        {"counters": {"busy_seconds": "Infinity"}},
+        {"destinations": {"a": {"slots": "x"}}},
+        {"destinations": {"a": None}},
+        {"started_at": "infinity"},
+    ],
+)
+def test_a_heartbeat_that_makes_no_sense_is_one_less_and_not_the_end(odd: dict[str, Any]) -> None:
+    found = statistics(worker("odd", **odd), worker("even"), a=counts(ready=5))
+    assert [each.incarnation for each in outbox_of(found).workers] == ["even"]

@@ -6,8 +6,9 @@ import pytest
 
 from pgoutbox_operator import report
 from pgoutbox_operator.cluster import Scale
-from pgoutbox_operator.conditions import conditions
+from pgoutbox_operator.conditions import LIMITS, conditions
 from pgoutbox_operator.crd import ConditionReason, ConditionType, ScalerSpec, ScalerStatus
+from pgoutbox_operator.explain import REASONS
 from pgoutbox_operator.permissions import Access
 from pgoutbox_operator.scaling import Decision, Limit, Numbers, Outbox, Reason
 from pgoutbox_operator.target import Target
@@ -149,3 +150,8 @@ def test_a_patch_is_what_the_definition_takes() -> None:
     patch = report.as_patch(report.status_of(visit(), ScalerStatus(), NOW))
     assert patch["conditions"][0]["observedGeneration"] == 3
     assert patch["observed"]["limitedBy"] is None
+
+
+def test_there_are_words_for_every_reason_and_every_limit() -> None:
+    assert set(LIMITS) == set(Limit)
+    assert set(REASONS) == set(Reason)
