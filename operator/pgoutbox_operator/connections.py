@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from pgoutbox_operator.cluster import Cluster
     from pgoutbox_operator.crd import ScalerSpec
 
+INSECURE = (
+    "Have it verify the server (sslmode=verify-full), or accept the risk for all databases by"
+    " running the operator with --insecure-databases."
+)
 REREAD_SECONDS = 60.0
 """How soon a Secret that was changed is read again, whether or not the old DSN still works."""
 
@@ -100,7 +104,9 @@ class Connection:
         except ClusterError as error:
             if error.is_not_found:
                 self._dsn = None
-                raise self._missing(f"there is no Secret {place.name}") from error
+                raise self._missing(
+                    f"there is no Secret {place.name} in the namespace {place.namespace}"
+                ) from error
             if error.is_forbidden:
                 self._dsn = None
                 raise NoConnection(ConditionReason.FORBIDDEN, str(error)) from error
@@ -134,5 +140,6 @@ class Connection:
                 ConditionReason.DATABASE_INSECURE if insecure else ConditionReason.SECRET_NOT_FOUND
             )
             self._dsn = None
-            raise NoConnection(reason, str(problem))
+            told = f"{problem.field} {problem.rule}. {INSECURE}" if insecure else str(problem)
+            raise NoConnection(reason, told)
         return dsn

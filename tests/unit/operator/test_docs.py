@@ -14,6 +14,7 @@ from pgoutbox_operator.bodies import spec_of
 from pgoutbox_operator.cli import group, run
 from pgoutbox_operator.crd import ConditionReason, ConditionType, ScalerSpec
 from pgoutbox_operator.crd.definition import definition
+from pgoutbox_operator.explain import REASONS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operator.md").read_text(encoding="utf-8")
 
@@ -65,7 +66,7 @@ def test_what_is_listed_has_the_columns_of_the_definition() -> None:
 
 
 def test_every_condition_and_its_reasons_are_explained() -> None:
-    told = PAGE[PAGE.index("| condition |") : PAGE.index("Why there are so many")]
+    told = PAGE[PAGE.index("| condition |") : PAGE.index("`status.decision`")]
     assert re.findall(r"^\| `(\w+)` \|", told, re.MULTILINE) == [
         str(each) for each in ConditionType
     ]
@@ -90,3 +91,10 @@ def test_the_right_to_read_secrets_can_be_left_out() -> None:
     printed = CliRunner().invoke(group, ["rbac", "--no-secrets"]).output
     assert "secrets" not in printed
     assert "outboxscalers" in printed
+
+
+def test_every_decision_is_in_the_table_in_the_words_of_explain() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", PAGE, re.MULTILINE))
+    assert {reason.value: rows.get(reason.value) for reason in REASONS} == {
+        reason.value: text for reason, text in REASONS.items()
+    }
