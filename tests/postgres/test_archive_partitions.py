@@ -74,6 +74,7 @@ def add_day(conn: psycopg.Connection[Any], since: datetime, *, days: int = 1) ->
         f"CREATE TABLE {name} PARTITION OF outbox_archive"
         f" FOR VALUES FROM ('{since.isoformat()}') TO ('{until.isoformat()}')".encode()
     )
+    conn.execute(f"ALTER TABLE {name} OWNER TO outbox_owner".encode())
     return name
 
 

@@ -21,10 +21,7 @@ Enqueue = Callable[[psycopg.Connection[Any]], object]
 PLAIN = Message(aggregate_type="order", aggregate_id="42", event_type="OrderPaid", payload=1)
 ORDERED = replace(PLAIN, ordering_key="lane")
 KEYED = replace(PLAIN, dedup_key="order-42-paid")
-INSERT_ONLY = (
-    "INSERT (message_id, destination, ordering_key, aggregate_type, aggregate_id, event_type,"
-    " content_type, dedup_key, headers, payload, body, available_at) ON outbox"
-)
+INSERT_ONLY = "outbox_producer"
 
 
 def one(message: Message) -> Enqueue:
