@@ -189,7 +189,7 @@ def test_a_role_that_owns_nothing_can_tend_the_archive_with_two_grants(
     assert one(keeper, b"SELECT outbox_archive_expire('1 day')") is not None
     assert one(
         conn,
-        b"SELECT bool_and(tableowner = current_user) FROM pg_tables"
+        b"SELECT bool_and(tableowner = 'outbox_owner') FROM pg_tables"
         b" WHERE tablename LIKE 'outbox_archive%'",
     )
     with pytest.raises(errors.InsufficientPrivilege):
