@@ -27,6 +27,7 @@ DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/outboxscal
 MANAGER = "pgoutbox-tests"
 WORKERS, SCALER, SECRET = "workers", "orders", "outbox-dsn"
 PATIENCE = 20.0
+BEGINNING = "storage is (re)initializing"
 STEP = 0.05
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -58,6 +59,25 @@ class ApiServer:
         **query: str,
     ) -> Object:
         """The answer as an object. Raises Refused."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return await self._ask(method, path, body, content=content, query=query)
+            except Refused as refused:
+                # What a definition has just been changed for is not served for a moment.
+                if BEGINNING not in refused.message or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(STEP)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Object | None,
+        *,
+        content: str,
+        query: Mapping[str, str],
+    ) -> Object:
         async with self._session.request(
             method,
             self.url + path,
