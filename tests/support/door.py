@@ -150,9 +150,15 @@ class Door:
         self._lost |= self._sides
 
     def expire(self) -> None:
-        """Let the server give up those who are lost, as it does some day."""
+        """Let the server give up those who are lost, as it does some day.
+
+        Of clients we hear again only that they have left, which nobody was told either.
+        """
         for side in list(self._lost):
-            if not side.is_client:
+            side.other = None
+            if side.is_client:
+                side.flow(on=True)
+            else:
                 side.cut()
 
     def cut(self) -> None:
