@@ -12,7 +12,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(READY) ## Make the virtual environment (the other targets do it when it is missing)
@@ -75,6 +75,10 @@ bench-all: $(READY) ## Measure every scenario of benchmarks/README.md, on a thro
 .PHONY: soak
 soak: $(READY) ## Kill workers while 200,000 ordered messages pass, and judge their order; about 15 minutes
 	$(BIN)/python -m pytest -m bench -s benchmarks/test_order_soak.py
+
+.PHONY: soak-operator
+soak-operator: $(READY) ## Run the operator through a day of faults, fifty databases and an API server that goes away; about 17 minutes
+	$(BIN)/python -m pytest -m bench -s tests/endurance
 
 .PHONY: bench-brokers
 bench-brokers: $(READY) ## Measure a worker against each broker's client alone, on real servers; about 10 minutes
