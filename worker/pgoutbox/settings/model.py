@@ -14,7 +14,7 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from pgoutbox.dispatch.drain import DrainTimes
-from pgoutbox.settings.destination import Destination, with_defaults
+from pgoutbox.settings.destination import Destination, Words, with_defaults
 from pgoutbox.settings.section import (
     SCHEMA_LENGTH,
     SCHEMA_NAME,
@@ -145,6 +145,17 @@ class Tracing(Section):
     )
 
 
+class Desk(Section):
+    """What people see who decide about dead letters."""
+
+    redact: Words = Field(
+        default=(),
+        description="Parts of payloads and headers that no command shows, as paths between spaces or"
+        " commas: `card.number`, `items.*.secret` or, at any depth, `**.password`. In the TOML file"
+        " a list. Payloads are shown only where a command is asked for them.",
+    )
+
+
 class Settings(BaseSettings):
     """Everything that a worker is told. `load_settings` reads it; constructing it reads nothing."""
 
@@ -200,6 +211,7 @@ class Settings(BaseSettings):
     drain: Drain = Drain()
     retention: Retention = Retention()
     tracing: Tracing = Tracing()
+    desk: Desk = Desk()
     destinations: Mapping[str, Destination] = Field(default_factory=dict)
     databases: Mapping[str, WatchedDatabase] = Field(default_factory=dict)
 
