@@ -97,7 +97,7 @@ BEGIN
          WHERE p.pronamespace = current_schema()::regnamespace
            AND p.proname IN ('outbox_message_id', 'outbox_notify', 'outbox_enqueue', 'outbox_stats', 'outbox_horizon',
                              'outbox_archive_partitions', 'outbox_archive_prepare', 'outbox_archive_expire',
-                             'outbox_aggregate_key', 'outbox_check')
+                             'outbox_aggregate_key', 'outbox_check', 'outbox_discard')
     LOOP
         IF found.foreign_owned THEN
             EXECUTE format('ALTER FUNCTION %s OWNER TO outbox_owner', found.name);
@@ -149,12 +149,14 @@ GRANT EXECUTE ON FUNCTION outbox_stats(integer), outbox_horizon(), outbox_archiv
 GRANT EXECUTE ON FUNCTION outbox_stats(integer), outbox_horizon() TO outbox_operator;
 
 -- A decision changes a message's state, and its ordering key where it leaves its lane. Who decided is a default
--- of the audit, which nobody may write.
-GRANT SELECT, DELETE, UPDATE (status, attempts, reclaims, available_at, pending_since, lease_version, done_at,
+-- of the audit, which nobody may write. What is dead is deleted by outbox_discard alone, which audits it.
+REVOKE DELETE ON outbox FROM outbox_desk;
+GRANT SELECT, UPDATE (status, attempts, reclaims, available_at, pending_since, lease_version, done_at,
                               ordering_key) ON outbox TO outbox_desk;
 GRANT SELECT, INSERT (action, reason, outbox_id, message_id, destination, details) ON outbox_audit TO outbox_desk;
 GRANT SELECT ON outbox_archive, outbox_migrations TO outbox_desk;
-GRANT EXECUTE ON FUNCTION outbox_stats(integer), outbox_horizon(), outbox_message_id(text) TO outbox_desk;
+GRANT EXECUTE ON FUNCTION outbox_stats(integer), outbox_horizon(), outbox_message_id(text),
+    outbox_discard(bigint[], text) TO outbox_desk;
 
 -- Receipts are never updated, but FOR UPDATE, by which they are pruned, wants the right to.
 GRANT SELECT, INSERT, DELETE, UPDATE (received_at) ON outbox_inbox TO outbox_consumer;

@@ -65,7 +65,6 @@ MAY: dict[str, dict[tuple[str, str], set[str]]] = {
     "outbox_desk": {
         ("SELECT", "outbox"): ALL,
         ("UPDATE", "outbox"): DECIDED,
-        ("DELETE", "outbox"): ALL,
         ("SELECT", "outbox_audit"): ALL,
         ("INSERT", "outbox_audit"): AUDITED,
         ("SELECT", "outbox_archive"): ALL,
@@ -84,6 +83,7 @@ CALLS = {
     "outbox_aggregate_key('a', 'b')": {"outbox_producer"},
     "outbox_stats()": {"outbox_dispatcher", "outbox_operator", "outbox_desk"},
     "outbox_horizon()": {"outbox_dispatcher", "outbox_operator", "outbox_desk"},
+    "outbox_discard('{}', 'why')": {"outbox_desk"},
     "outbox_archive_partitions()": {"outbox_dispatcher"},
     "outbox_archive_prepare()": {"outbox_dispatcher"},
     "outbox_archive_expire('100 days')": {"outbox_dispatcher"},

@@ -63,6 +63,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "drain": {"grace": 30, "soft": 20},
         "retention": {"mode": "keep", "days": 7},
         "tracing": {"parent": "creation"},
+        "desk": {"redact": ()},
         "databases": {},
     }
     assert settings.destinations["default"].model_dump(exclude={"url"}) == {
@@ -323,7 +324,7 @@ def test_a_file_cannot_name_another(tmp_path: Path) -> None:
 
 def test_the_table_describes_every_setting_in_a_sentence() -> None:
     rows = settings_table().splitlines()[2:]
-    assert len(rows) == 46
+    assert len(rows) == 47
     for row in rows:
         assert re.fullmatch(r"\| `PGOUTBOX_[A-Z_<>]+` \| .*\| [^|]*[.)] \|", row), row
 

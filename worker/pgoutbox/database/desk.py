@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from psycopg import errors
 from psycopg.rows import class_row
 
+from pgoutbox.database import desk_writes
+from pgoutbox.database.desk_writes import Letter
 from pgoutbox.errors import PgOutboxError
 
 if TYPE_CHECKING:
@@ -42,54 +44,6 @@ SELECT id, destination FROM outbox
  WHERE status = 'dead' AND message_id = %(message_id)s
  ORDER BY id LIMIT 10
 """
-
-# Before the row is changed, so that it tells what the decision was about. Who decided is a default
-# of the table, which a role need not be allowed to write.
-_AUDIT = b"""
-INSERT INTO outbox_audit (action, reason, outbox_id, message_id, destination, details)
-SELECT %(action)s, %(reason)s, o.id, o.message_id, o.destination,
-       jsonb_strip_nulls(jsonb_build_object(
-           'ordering_key', o.ordering_key, 'out_of_order', %(out_of_order)s::boolean,
-           'dead_since', o.available_at, 'attempts', o.attempts, 'last_error', o.last_error))
-  FROM outbox AS o WHERE o.id = %(id)s
-"""
-
-_SKIP = b"UPDATE outbox SET done_at = now(), lease_version = lease_version + 1 WHERE id = %(id)s"
-
-# What waited behind it may be due for long, and workers look everywhere only now and then. As if it
-# had just become due it is found at once. Nobody has claimed it yet: whoever is about to may go on.
-_WAKE = b"""
-UPDATE outbox AS o
-   SET available_at = now()
- WHERE o.id = ANY (ARRAY (
-    SELECT p.id
-      FROM outbox AS p
-     WHERE p.id = (
-        SELECT head.id
-          FROM outbox AS head
-         WHERE head.destination = %(destination)s
-           AND head.ordering_key = %(ordering_key)s
-           AND head.ordering_key IS NOT NULL
-           AND head.done_at IS NULL
-         ORDER BY head.ordering_key, head.id
-         LIMIT 1)
-       AND p.status = 'pending'
-       AND p.available_at <= now()
-       FOR UPDATE SKIP LOCKED))
-"""
-
-# The version goes up, so that a late owner can tell that the row is no longer its own. last_error
-# stays: until the next attempt it is all that is known.
-_REQUEUE = b"""
-UPDATE outbox
-   SET status = 'pending', attempts = 0, reclaims = 0, lease_version = lease_version + 1,
-       pending_since = now(), available_at = now(), done_at = NULL,
-       ordering_key = CASE WHEN %(out_of_order)s THEN NULL ELSE ordering_key END
- WHERE id = %(id)s
-"""
-
-# Delivered by the commit. Workers that do not listen find the row with their next poll.
-_NOTIFY = b"SELECT pg_notify('outbox', %(destination)s)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +76,15 @@ class _Row:
     def lane(self) -> str:
         return f"the lane {self.ordering_key!r} of {self.destination}"
 
+    @property
+    def letter(self) -> Letter:
+        return Letter(
+            id=self.id,
+            destination=self.destination,
+            ordering_key=self.ordering_key,
+            passed=self.done_at is not None,
+        )
+
     def decided(self, said: str, *, done: bool) -> Decision:
         return Decision(
             id=self.id,
@@ -132,49 +95,79 @@ class _Row:
         )
 
 
-def skip(conn: psycopg.Connection[Any], number: int, reason: str, *, schema: str) -> Decision:
+def begin(conn: psycopg.Connection[Any], schema: str) -> None:
+    """What every transaction of the desk starts with."""
+    conn.execute(_READ_COMMITTED)
+    conn.execute(_LOCAL_SETTINGS, {"schema": schema})
+
+
+def skip(
+    conn: psycopg.Connection[Any],
+    number: int,
+    reason: str,
+    *,
+    schema: str,
+    dry_run: bool = False,
+) -> Decision:
     """Let the lane of a dead message go on without it. The message stays dead.
 
-    ``number`` is its id in the outbox. The connection must be outside a transaction. Raises
-    PgOutboxError while somebody else holds the row, psycopg.Error for all else.
+    ``number`` is its id in the outbox. The connection must be outside a transaction. ``dry_run``
+    writes nothing and says the same. Raises PgOutboxError while somebody else holds the row,
+    psycopg.Error for all else.
     """
-    with conn.transaction():
+    with conn.transaction(force_rollback=dry_run):
         row = _locked(conn, number, schema)
-        if row is None:
-            return _not_found(number)
-        if row.status != "dead":
-            return row.decided(_not_dead(row), done=False)
+        if isinstance(row, Decision):
+            return row
         if row.ordering_key is None:
             said = f"message {number} has no ordering key, so it holds nobody back"
             return row.decided(said, done=False)
         if row.done_at is not None:
             said = f"{row.lane} has gone on without message {number} since {row.done_at}"
             return row.decided(said, done=False)
-        _audit(conn, "skip", number, reason)
-        conn.execute(_SKIP, {"id": number})
-        lane = {"destination": row.destination, "ordering_key": row.ordering_key}
-        conn.execute(_WAKE, lane)
-        conn.execute(_NOTIFY, {"destination": row.destination})
+        desk_writes.skip(conn, [row.letter], reason)
         return row.decided(f"{row.lane} goes on without message {number}", done=True)
 
 
-def requeue(conn: psycopg.Connection[Any], number: int, reason: str, *, schema: str) -> Decision:
+def requeue(
+    conn: psycopg.Connection[Any],
+    number: int,
+    reason: str,
+    *,
+    schema: str,
+    dry_run: bool = False,
+) -> Decision:
     """Deliver a dead message after all, with all its attempts and the same message id.
 
     One that blocks its lane keeps its place, before all that wait behind it. One that the lane
     went on without leaves the lane, and is audited as out of order. Otherwise as `skip`.
     """
-    with conn.transaction():
+    with conn.transaction(force_rollback=dry_run):
         row = _locked(conn, number, schema)
-        if row is None:
-            return _not_found(number)
-        if row.status != "dead":
-            return row.decided(_not_dead(row), done=False)
-        late = row.ordering_key is not None and row.done_at is not None
-        _audit(conn, "requeue", number, reason, out_of_order=late)
-        conn.execute(_REQUEUE, {"id": number, "out_of_order": late})
-        conn.execute(_NOTIFY, {"destination": row.destination})
-        return row.decided(_requeued(row, late=late), done=True)
+        if isinstance(row, Decision):
+            return row
+        desk_writes.requeue(conn, [row.letter], reason)
+        return row.decided(_requeued(row), done=True)
+
+
+def discard(
+    conn: psycopg.Connection[Any],
+    number: int,
+    reason: str,
+    *,
+    schema: str,
+    dry_run: bool = False,
+) -> Decision:
+    """Delete a dead message for good. What it was about stays in the audit. Otherwise as `skip`."""
+    with conn.transaction(force_rollback=dry_run):
+        row = _locked(conn, number, schema)
+        if isinstance(row, Decision):
+            return row
+        desk_writes.discard(conn, [row.letter], reason)
+        said = f"message {number} to {row.destination} is discarded"
+        if row.letter.blocks:
+            said += f", and {row.lane} goes on without it"
+        return row.decided(said, done=True)
 
 
 def find(conn: psycopg.Connection[Any], message_id: UUID, *, schema: str) -> int | Decision:
@@ -199,28 +192,19 @@ def find(conn: psycopg.Connection[Any], message_id: UUID, *, schema: str) -> int
     return Decision(id=None, done=False, said=said, message_id=message_id)
 
 
-def _locked(conn: psycopg.Connection[Any], number: int, schema: str) -> _Row | None:
-    conn.execute(_READ_COMMITTED)
-    conn.execute(_LOCAL_SETTINGS, {"schema": schema})
+def _locked(conn: psycopg.Connection[Any], number: int, schema: str) -> _Row | Decision:
+    """The row, which is dead and stays so until the commit, or why there is nothing to decide."""
+    begin(conn, schema)
     try:
-        return conn.cursor(row_factory=class_row(_Row)).execute(_LOCK, {"id": number}).fetchone()
+        row = conn.cursor(row_factory=class_row(_Row)).execute(_LOCK, {"id": number}).fetchone()
     except errors.LockNotAvailable as error:
         raise PgOutboxError(
             f"message {number} has been locked by somebody else for 5 seconds, and nothing was"
             " done: try again"
         ) from error
-
-
-def _audit(
-    conn: psycopg.Connection[Any],
-    action: Literal["skip", "requeue"],
-    number: int,
-    reason: str,
-    *,
-    out_of_order: bool | None = None,
-) -> None:
-    values = {"action": action, "reason": reason, "id": number, "out_of_order": out_of_order}
-    conn.execute(_AUDIT, values)
+    if row is None:
+        return _not_found(number)
+    return row if row.status == "dead" else row.decided(_not_dead(row), done=False)
 
 
 def _not_found(number: int) -> Decision:
@@ -238,9 +222,9 @@ def _not_dead(row: _Row) -> str:
     return f"message {row.id} is not dead: it {now[row.status]}"
 
 
-def _requeued(row: _Row, *, late: bool) -> str:
+def _requeued(row: _Row) -> str:
     said = f"message {row.id} will be delivered to {row.destination}"
-    if late:
+    if row.letter.late:
         return f"{said} out of order, since {row.lane} went on without it"
     if row.ordering_key is not None:
         return f"{said} before those that wait behind it in {row.lane}"

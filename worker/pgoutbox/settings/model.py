@@ -150,9 +150,9 @@ class Desk(Section):
 
     redact: Words = Field(
         default=(),
-        description="Parts of payloads and headers that no command shows, as paths between spaces or"
-        " commas: `card.number`, `items.*.secret` or, at any depth, `**.password`. In the TOML file"
-        " a list. Payloads are shown only where a command is asked for them.",
+        description="Parts of payloads and headers that no command shows, as paths between spaces"
+        " or commas: `card.number`, `items.*.secret` or, at any depth, `**.password`. A list in the"
+        " TOML file. Payloads are shown only where a command is asked for them.",
     )
 
 

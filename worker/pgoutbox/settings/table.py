@@ -29,6 +29,7 @@ TOLD_DEFAULTS = {
     ("retry", "base"): "`1` (`http`: `5`)",
     ("retry", "cap"): "`300` (`http`: `86400`)",
     ("allowed_hosts",): "",
+    ("desk", "redact"): "",
 }
 INTRODUCTION = """\
 # Settings
