@@ -172,7 +172,9 @@ def test_a_message_that_is_not_there_is_said_to_be_gone(
 ) -> None:
     decision = decide(conn, 42)
     assert (decision.done, decision.message_id, decision.destination) == (False, None, None)
-    assert decision.said == "there is no message 42: it was delivered and removed, or it never was"
+    assert decision.said == (
+        "there is no message 42: it was discarded, it was delivered and removed, or it never was"
+    )
 
 
 def test_each_decision_is_audited_with_who_and_why(dsn: str, conn: psycopg.Connection) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import pgoutbox
 from pgoutbox import InvalidMessage, Message
-from pgoutbox.producer import enqueue as module
+from pgoutbox.producer import checked as module
 
 GOOD = Message(aggregate_type="order", aggregate_id="42", event_type="OrderPaid", payload={"n": 1})
 

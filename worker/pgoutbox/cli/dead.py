@@ -1,160 +1,123 @@
-"""``pgoutbox dead``: what a person decides about a dead letter."""
+"""``pgoutbox dead``: what a person sees of dead letters, and decides about them."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, TypedDict, Unpack
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from pgoutbox.cli.connect import connect, dsn_option, schema_option, settings_for
-from pgoutbox.cli.console import FAILURE, OK, complain, say, say_json
-from pgoutbox.errors import MigrationError, PgOutboxError
-from pgoutbox.producer.text import unstorable
+from pgoutbox.cli import show
+from pgoutbox.cli.connect import connect, settings_for
+from pgoutbox.cli.dead_errors import explained
+from pgoutbox.cli.dead_list import tell_list
+from pgoutbox.cli.dead_many import Work, decide_about_all
+from pgoutbox.cli.dead_one import decide_about_each
+from pgoutbox.cli.dead_options import chosen, ids_of, reason_option, which
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from uuid import UUID
 
-    import psycopg
+    from pgoutbox.cli.dead_options import Chosen
 
-    from pgoutbox.database.desk import Decision
+    Command = Callable[..., int]
 
-    Decide = Callable[..., Decision]
-
-LARGEST_ID = 2**63 - 1
-
-GRANTS = """\
-GRANT SELECT, UPDATE (status, attempts, reclaims, lease_version, pending_since, available_at,\
- done_at, ordering_key) ON {schema}.outbox TO {role};\
- GRANT INSERT (action, reason, outbox_id, message_id, destination, details)\
- ON {schema}.outbox_audit TO {role}"""
+LISTED = 50
 
 
-class Options(TypedDict):
-    """What every decision is told."""
+@click.group("dead")
+def command() -> None:
+    """See dead messages, and decide about them. Each decision is kept in outbox_audit.
 
-    named: int | UUID
-    reason: str
-    dsn: str | None
-    schema: str | None
-    as_json: bool
-
-
-def _reason(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
-    if not text.strip():
-        raise click.BadParameter("must not be empty")
-    if why := unstorable(text):
-        raise click.BadParameter(why)
-    return text.strip()
+    ID is a message's id in the outbox, which `dead list` and `pgoutbox status` name, or its message
+    id, as in the logs and at the consumer. Conditions in place of IDs choose all that fit all of
+    them. A lane is what the messages with one ordering key form. Exits with 1 when nothing was
+    done.
+    """
 
 
-def _named(_ctx: click.Context, _param: click.Parameter, text: str) -> int | UUID:
-    if text.isascii() and text.isdecimal():
-        if not 1 <= int(text[: len(str(LARGEST_ID)) + 1]) <= LARGEST_ID:
-            raise click.BadParameter(f"{text} is not in the range 1<=x<={LARGEST_ID}")
-        return int(text)
-    try:
-        return UUID(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is neither an id in the outbox (a number) nor a message id (a UUID)"
-        ) from None
+command.add_command(show.command, "show")
 
 
-def _decision(function: Callable[..., int]) -> Callable[..., int]:
-    """The arguments of every decision."""
+@command.command("list")
+@which
+@click.option("--limit", type=click.IntRange(1, 10_000), default=LISTED, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def list_(**options: Any) -> int:  # noqa: ANN401 - each is declared above
+    """List dead messages, and why they died."""
+    about = chosen(options)
+    settings = settings_for(about.dsn, about.schema)
+    with connect(settings) as conn, explained(conn, settings.database.schema_name):
+        return tell_list(conn, about, schema=settings.database.schema_name)
+
+
+def _action(function: Command) -> Command:
+    """The arguments of every action."""
     for decorate in (
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-        schema_option,
-        dsn_option,
-        click.option("--reason", required=True, callback=_reason, help="Kept in outbox_audit."),
-        click.argument("named", metavar="ID", callback=_named),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON, an object per line."),
+        click.option("--yes", "-y", is_flag=True, help="Do not ask."),
+        click.option("--dry-run", is_flag=True, help="Change nothing, and say what would be."),
+        click.option(
+            "--batch", type=click.IntRange(1, 5000), default=200, help="At most so many at once."
+        ),
+        click.option("--rate", type=click.FloatRange(0.01, 1e6), help="At most so many a second."),
+        click.option("--limit", type=click.IntRange(1), help="At most so many."),
+        which,
+        click.option("--all", "everything", is_flag=True, help="All dead messages."),
+        reason_option,
+        click.argument("ids", metavar="[ID]...", nargs=-1, callback=ids_of),
     ):
         function = decorate(function)
     return function
 
 
-@click.group("dead")
-def command() -> None:
-    """Decide about a dead message. Each decision is kept in outbox_audit.
-
-    ID is the message's id in the outbox, which `pgoutbox status` names, or its message id, as in
-    the logs and at the consumer. A lane is what the messages with one ordering key form. Exits with
-    1 when nothing was done.
-    """
-
-
-@command.command("skip")
-@_decision
-def skip(**options: Unpack[Options]) -> int:
-    """Let a lane go on without its dead message, which stays dead."""
-    from pgoutbox.database import desk  # noqa: PLC0415 - slow
-
-    return _decide(desk.skip, options)
-
-
 @command.command("requeue")
-@_decision
-def requeue(**options: Unpack[Options]) -> int:
-    """Deliver a dead message after all, with all its attempts and the same message id.
+@_action
+def requeue(**options: Any) -> int:  # noqa: ANN401 - as above
+    """Deliver dead messages after all, with all their attempts and the same message ids.
 
     One that blocks its lane goes before all that wait behind it. One that was skipped is
     delivered out of order.
     """
-    from pgoutbox.database import desk  # noqa: PLC0415 - slow
-
-    return _decide(desk.requeue, options)
+    return _decide("requeue", options)
 
 
-def _decide(decide: Decide, options: Options) -> int:
-    from psycopg import errors  # noqa: PLC0415 - slow
+@command.command("skip")
+@_action
+def skip(**options: Any) -> int:  # noqa: ANN401 - as above
+    """Let lanes go on without their dead messages, which stay dead."""
+    return _decide("skip", options)
 
-    settings = settings_for(options["dsn"], options["schema"])
+
+@command.command("discard")
+@_action
+def discard(**options: Any) -> int:  # noqa: ANN401 - as above
+    """Delete dead messages for good; outbox_audit keeps what they were about.
+
+    Lanes that they blocked go on.
+    """
+    return _decide("discard", options)
+
+
+def _decide(action: Literal["requeue", "skip", "discard"], options: dict[str, Any]) -> int:
+    about = chosen(options)
+    ids: tuple[int | UUID, ...] = options.pop("ids")
+    _say_which(about, ids, everything=options.pop("everything"))
+    work = Work(action=action, **options)
+    settings = settings_for(about.dsn, about.schema)
     schema = settings.database.schema_name
-    with connect(settings) as conn:
-        try:
-            decision = _decided(conn, decide, options, schema=schema)
-        except errors.UndefinedTable as error:
-            raise MigrationError(
-                f'this role sees no outbox in schema "{schema}" of this database: run'
-                " `pgoutbox migrate`, or ask the owner for USAGE on the schema"
-            ) from error
-        except errors.InsufficientPrivilege as error:
-            raise _forbidden(conn, schema) from error
-    return _tell(decision, as_json=options["as_json"])
+    with connect(settings) as conn, explained(conn, schema):
+        if ids:
+            return decide_about_each(conn, work, ids, schema=schema, as_json=about.as_json)
+        return decide_about_all(conn, work, about, schema=schema)
 
 
-def _decided(
-    conn: psycopg.Connection, decide: Decide, options: Options, *, schema: str
-) -> Decision:
-    from pgoutbox.database.desk import Decision, find  # noqa: PLC0415 - slow
-
-    number = options["named"]
-    if isinstance(number, UUID):
-        found = find(conn, number, schema=schema)
-        if isinstance(found, Decision):
-            return found
-        number = found
-    return decide(conn, number, options["reason"], schema=schema)
-
-
-def _tell(decision: Decision, *, as_json: bool) -> int:
-    if as_json:
-        say_json(asdict(decision))
-    elif decision.done:
-        say(decision.said)
-    else:
-        complain(decision.said)
-    return OK if decision.done else FAILURE
-
-
-def _forbidden(conn: psycopg.Connection, schema: str) -> PgOutboxError:
-    from psycopg import sql  # noqa: PLC0415 - slow
-
-    role, within = (sql.Identifier(name).as_string() for name in (conn.info.user, schema))
-    grants = GRANTS.format(schema=within, role=role)
-    return PgOutboxError(
-        f'this role may not decide about dead messages in schema "{schema}", and nothing was done:'
-        f" ask the owner for {grants}"
-    )
+def _say_which(about: Chosen, ids: tuple[int | UUID, ...], *, everything: bool) -> None:
+    narrowed = about.narrowed or about.died_before is not None
+    if bool(ids) + everything + about.narrowed > 1 or (ids and (narrowed or about.limit)):
+        raise click.UsageError("IDs, conditions and --all exclude each other: say one of them")
+    if not (ids or everything or about.narrowed):
+        raise click.UsageError(
+            "say which: IDs, a condition (--destination, --type, --error, --older-than,"
+            " --newer-than), or --all"
+        )

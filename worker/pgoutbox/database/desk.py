@@ -208,7 +208,10 @@ def _locked(conn: psycopg.Connection[Any], number: int, schema: str) -> _Row | D
 
 
 def _not_found(number: int) -> Decision:
-    said = f"there is no message {number}: it was delivered and removed, or it never was"
+    said = (
+        f"there is no message {number}: it was discarded, it was delivered and removed, or it never"
+        " was"
+    )
     return Decision(id=number, done=False, said=said)
 
 

@@ -6,36 +6,21 @@ given. It never commits, begins, or looks for another connection.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar, overload
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from pgoutbox.errors import InvalidMessage, NotInTransaction
-from pgoutbox.producer.row import Row, row_of, weight
+from pgoutbox.errors import NotInTransaction
+from pgoutbox.producer.checked import MAX_PAYLOAD_BYTES, advise, checked, checked_many
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable, Sequence
     from uuid import UUID
 
     from pgoutbox.message import Message
 
 T = TypeVar("T")
-
-MAX_PAYLOAD_BYTES = 1024 * 1024
-"""The default: more than this is refused by Kafka, NATS and others as they come."""
-MAX_PAYLOAD_BYTES_EVER = 32 * 1024 * 1024
-"""A jsonb value is up to six times as large as its text, and ends at 256 MiB."""
-MAX_CALL_BYTES = 256 * 1024 * 1024
-"""Payloads and headers of one call: on the wire up to twice as large, and that ends at 1 GiB."""
-
-ADVICE = {
-    "40P01": "pgoutbox: retry the whole transaction. Two that enter the same ordering keys in"
-    " opposite orders end like this; one enqueue_many for all messages of a transaction avoids it",
-    "53200": "pgoutbox: each ordering key of a transaction takes a place in the server's lock"
-    " table. Enqueue fewer of them in one transaction, or raise max_locks_per_transaction",
-}
-"""By SQLSTATE: a deadlock, and no shared memory left."""
 
 # No ON CONFLICT: without a target it would also pass over a row whose id is taken, as after the
 # sequence was set back, and the message would be lost in silence. No RETURNING and no target:
@@ -116,15 +101,14 @@ def enqueue(
     ``max_payload_bytes`` counts the payload's bytes, or those of its JSON text in UTF-8.
     """
     _check_connection(conn, "enqueue", allow_autocommit=allow_autocommit)
-    _check_limit(max_payload_bytes)
-    row = row_of(message, max_payload_bytes=max_payload_bytes)
-    keyed = row.dedup_key is not None
+    call = checked(message, max_payload_bytes=max_payload_bytes)
+    [message_id], [row], keyed = call
     statement = _INSERT_WITH_DEDUP_KEYS if keyed else _INSERT
-    values: Sequence[Any] = _columns([row]) if keyed else row
+    values: Sequence[Any] = call.columns() if keyed else row
     if isinstance(conn, psycopg.AsyncConnection):
-        return _run_async(conn, statement, values, row.message_id)
+        return _run_async(conn, statement, values, message_id)
     _run(conn, statement, values)
-    return row.message_id
+    return message_id
 
 
 @overload
@@ -157,53 +141,12 @@ def enqueue_many(
     order is kept. Otherwise as `enqueue`; paths begin with the index, as in ``messages[57].``.
     """
     _check_connection(conn, "enqueue_many", allow_autocommit=allow_autocommit)
-    _check_limit(max_payload_bytes)
-    rows = _rows(messages, max_payload_bytes)
-    ids = [row.message_id for row in rows]
-    keyed = any(row.dedup_key is not None for row in rows)
-    statement = _INSERT_WITH_DEDUP_KEYS if keyed else _INSERT_MANY
-    columns = _columns(sorted(rows, key=_lane))
+    call = checked_many(messages, max_payload_bytes=max_payload_bytes)
+    statement = _INSERT_WITH_DEDUP_KEYS if call.keyed else _INSERT_MANY
     if isinstance(conn, psycopg.AsyncConnection):
-        return _run_async(conn, statement, columns, ids)
-    _run(conn, statement, columns)
-    return ids
-
-
-def _rows(messages: Iterable[Message], max_payload_bytes: int) -> list[Row]:
-    if not isinstance(messages, Iterable):
-        raise InvalidMessage(
-            "messages", f"must be an iterable of messages, not {type(messages).__name__}"
-        )
-    rows: list[Row] = []
-    total = 0
-    for index, message in enumerate(messages):
-        row = _row_at(index, message, max_payload_bytes)
-        total += weight(row)
-        if total > MAX_CALL_BYTES:
-            raise InvalidMessage(
-                f"messages[{index}]",
-                "brings the payloads and headers of this call to more than "
-                f"{MAX_CALL_BYTES} bytes; split the call",
-            )
-        rows.append(row)
-    return rows
-
-
-def _row_at(index: int, message: Message, max_payload_bytes: int) -> Row:
-    try:
-        return row_of(message, max_payload_bytes=max_payload_bytes)
-    except InvalidMessage as error:
-        here = f"messages[{index}]"
-        path = here if error.path == "message" else f"{here}.{error.path}"
-        raise InvalidMessage(path, error.problem) from None
-
-
-def _columns(rows: Iterable[Row]) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
-def _lane(row: Row) -> tuple[str, str]:
-    return ("", "") if row.ordering_key is None else (row.destination, row.ordering_key)
+        return _run_async(conn, statement, call.columns(), call.ids)
+    _run(conn, statement, call.columns())
+    return call.ids
 
 
 def _check_connection(conn: object, caller: str, *, allow_autocommit: bool) -> None:
@@ -223,11 +166,6 @@ def _check_connection(conn: object, caller: str, *, allow_autocommit: bool) -> N
         )
 
 
-def _check_limit(max_payload_bytes: int) -> None:
-    if not 0 < max_payload_bytes <= MAX_PAYLOAD_BYTES_EVER:
-        raise ValueError(f"max_payload_bytes must be from 1 to {MAX_PAYLOAD_BYTES_EVER}")
-
-
 # Cursors of psycopg's own classes: the connection's cursor factory may make some that read
 # placeholders differently.
 def _run(conn: psycopg.Connection[Any], statement: LiteralString, values: Sequence[Any]) -> None:
@@ -235,7 +173,7 @@ def _run(conn: psycopg.Connection[Any], statement: LiteralString, values: Sequen
         try:
             psycopg.Cursor(conn).execute(statement, values)
         except psycopg.Error as error:
-            _advise(error)
+            advise(error, error.sqlstate)
             raise
 
 
@@ -246,12 +184,6 @@ async def _run_async(
         try:
             await psycopg.AsyncCursor(conn).execute(statement, values)
         except psycopg.Error as error:
-            _advise(error)
+            advise(error, error.sqlstate)
             raise
     return result
-
-
-def _advise(error: psycopg.Error) -> None:
-    """Say what to do about what lanes bring with them, where the traceback is read."""
-    if advice := ADVICE.get(error.sqlstate or ""):
-        error.add_note(advice)
