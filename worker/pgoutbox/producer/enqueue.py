@@ -153,8 +153,9 @@ def _check_connection(conn: object, caller: str, *, allow_autocommit: bool) -> N
     if not isinstance(conn, (psycopg.Connection, psycopg.AsyncConnection)):
         kind = f"{type(conn).__module__}.{type(conn).__qualname__}"
         raise TypeError(
-            f"{caller} needs a psycopg Connection or AsyncConnection, not {kind}; from anything "
-            "else that speaks SQL, call the function outbox_enqueue of the database"
+            f"{caller} needs a psycopg Connection or AsyncConnection, not {kind}; for "
+            "SQLAlchemy, Django and asyncpg there are modules of these names in pgoutbox.producer, "
+            "and anything else that speaks SQL can call the function outbox_enqueue"
         )
     idle = conn.pgconn.transaction_status == TransactionStatus.IDLE
     if conn.autocommit and idle and not allow_autocommit:
