@@ -1,0 +1,52 @@
+"""What a person asks about dead letters costs what they cost, however large the table is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pgoutbox.database import letters, life
+from pgoutbox.database.letters import Selection
+from tests.support.outbox_rows import fill
+
+if TYPE_CHECKING:
+    import psycopg
+
+CHOOSE = {"after_destination": "", "after_id": 0, "limit": 200}
+MESSAGE = {"message_id": "00000000-0000-4000-8000-000000000000", "limit": 10, "id": 1}
+
+
+def values(**conditions: str) -> dict[str, Any]:
+    return letters._values(Selection(**conditions), None) | CHOOSE
+
+
+CASES = {
+    f"{name} {sorted(conditions)}": (statement, values(**conditions), "outbox_dead")
+    for name, statement in [
+        ("count", letters._COUNT),
+        ("list", letters._LIST),
+        ("choose", letters._CHOOSE),
+    ]
+    for conditions in ({}, {"destination": "mail"}, {"error": "x", "older_than": "2h"})
+} | {
+    "row": (life._ROW, MESSAGE, "outbox_pkey"),
+    "known": (life._KNOWN, MESSAGE, "outbox_audit_message"),
+    "audit": (life._AUDIT, MESSAGE, "outbox_audit_message"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_reads_an_index_and_never_the_table(conn: psycopg.Connection, case: str) -> None:
+    fill(conn, 20_000, status="'done'", pending_since="NULL", done_at="now()")
+    fill(conn, 300, status="'dead'", pending_since="NULL")
+    conn.execute(
+        "INSERT INTO outbox_audit (action, reason, outbox_id, message_id, destination)"
+        " SELECT 'skip', 'why', n, gen_random_uuid(), 'mail' FROM generate_series(1, 5000) n"
+    )
+    conn.execute("ANALYZE outbox, outbox_audit")
+    statement, parameters, index = CASES[case]
+    rows = conn.execute(b"EXPLAIN (COSTS OFF) " + statement, parameters).fetchall()
+    plan = "\n".join(text for (text,) in rows)
+    assert index in plan, plan
+    assert "Seq Scan" not in plan, plan
