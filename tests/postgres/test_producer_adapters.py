@@ -102,14 +102,13 @@ def with_own_ids(messages: list[Message]) -> list[Message]:
 def test_every_payload_becomes_the_row_that_psycopg_writes_byte_for_byte(
     dsn: str, conn: psycopg.Connection, stack: Stack
 ) -> None:
-    messages = [
-        replace(PLAIN, payload=payload, content_type="x/y" if payload == b"" else None)
-        if not isinstance(payload, bytes)
-        else replace(PLAIN, payload=payload, content_type="x/y")
-        for payload in PAYLOADS
-    ]
-    # Not all in one call, lest a type be guessed of the others.
-    messages = with_own_ids([*messages, FULL, replace(FULL, delay=timedelta(days=1, seconds=1))])
+    messages = with_own_ids(
+        [
+            *(replace(PLAIN, payload=payload, content_type="x/y") for payload in PAYLOADS),
+            FULL,
+            replace(FULL, delay=timedelta(days=1, seconds=1)),
+        ]
+    )
     with conn.transaction():
         for message in messages:
             pgoutbox.enqueue(conn, message)
@@ -311,14 +310,35 @@ def test_outside_of_a_transaction_a_message_is_refused_with_what_to_do(
 
 
 def test_the_role_of_producers_is_enough(dsn: str, conn: psycopg.Connection, stack: Stack) -> None:
-    with login_role(dsn, "outbox_producer", "INSERT ON orders") as role:
-        with stack(role.dsn, autocommit=False) as unit:
-            unit.run("INSERT INTO orders VALUES (1)")
-            unit.enqueue(FULL)
-            unit.enqueue_many([FULL, PLAIN])
-            keyed = unit.enqueue(replace(FULL, dedup_key="d"))
-            assert unit.enqueue_many([replace(FULL, dedup_key="d"), PLAIN])[0] == keyed
+    with (
+        login_role(dsn, "outbox_producer", "INSERT ON orders") as role,
+        stack(role.dsn, autocommit=False) as unit,
+    ):
+        unit.run("INSERT INTO orders VALUES (1)")
+        unit.enqueue(FULL)
+        unit.enqueue_many([FULL, PLAIN])
+        keyed = unit.enqueue(replace(FULL, dedup_key="d"))
+        assert unit.enqueue_many([replace(FULL, dedup_key="d"), PLAIN])[0] == keyed
     assert counts(conn) == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"), [("40P01", "retry the whole transaction"), ("53200", "max_locks_per_tran")]
+)
+def test_the_servers_refusals_that_lanes_bring_come_with_advice(
+    dsn: str, conn: psycopg.Connection, stack: Stack, code: str, advice: str
+) -> None:
+    conn.execute(
+        f"""
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{code}'; END $$;
+        CREATE TRIGGER refuse BEFORE INSERT ON outbox EXECUTE FUNCTION refuse();
+        """.encode()
+    )
+    with suppress(Exception), stack(dsn, autocommit=False) as unit:
+        with pytest.raises(Exception, match="no") as refused:
+            unit.enqueue(FULL)
+        assert any(advice in note for note in refused.value.__notes__)
 
 
 def test_a_worker_that_sleeps_is_woken_at_the_commit(
