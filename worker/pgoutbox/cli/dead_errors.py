@@ -24,7 +24,11 @@ GRANT SELECT, UPDATE (status, attempts, reclaims, lease_version, pending_since, 
 
 @contextlib.contextmanager
 def explained(
-    conn: psycopg.Connection, schema: str, *, doing: str = "decide about dead messages"
+    conn: psycopg.Connection,
+    schema: str,
+    *,
+    doing: str = "decide about dead messages",
+    grants: str = GRANTS,
 ) -> Iterator[None]:
     """Turn what the server refuses into what to do about it. Raises PgOutboxError, UsageError."""
     from psycopg import errors  # noqa: PLC0415 - slow
@@ -42,7 +46,7 @@ def explained(
             " run `pgoutbox migrate`"
         ) from error
     except errors.InsufficientPrivilege as error:
-        raise _forbidden(conn, schema, doing) from error
+        raise _forbidden(conn, schema, doing, grants) from error
     except (errors.InvalidDatetimeFormat, errors.DatetimeFieldOverflow) as error:
         raise click.UsageError(
             f"{error.diag.message_primary}: times are as in 90s, 30m, 2h, 3d or '1 week', moments"
@@ -50,12 +54,13 @@ def explained(
         ) from error
 
 
-def _forbidden(conn: psycopg.Connection, schema: str, doing: str) -> PgOutboxError:
+def _forbidden(conn: psycopg.Connection, schema: str, doing: str, grants: str) -> PgOutboxError:
     from psycopg import sql  # noqa: PLC0415 - slow
 
     role, within = (sql.Identifier(name).as_string() for name in (conn.info.user, schema))
-    grants = GRANTS.format(schema=within, role=role)
+    member = "outbox_desk" if grants is GRANTS else "outbox_dispatcher"
     return PgOutboxError(
         f'this role may not {doing} in schema "{schema}", and nothing was done:'
-        f" become a member of outbox_desk, or ask the owner for {grants}"
+        f" become a member of {member}, or ask the owner for"
+        f" {grants.format(schema=within, role=role)}"
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import sys
 import threading
 import time
@@ -14,6 +12,7 @@ import click
 
 from pgoutbox.cli.console import FAILURE, INTERRUPTED, OK, complain, progress, say, say_json
 from pgoutbox.cli.dead_list import tell_letters
+from pgoutbox.cli.interrupt import until_interrupted
 from pgoutbox.destinations.rate import Rate
 from pgoutbox.errors import PgOutboxError
 
@@ -144,7 +143,7 @@ def decide_about_all(conn: psycopg.Connection, work: Work, about: Chosen, *, sch
     _ask(work, total)
     run = _Run(conn=conn, work=work, selection=selection, schema=schema, limit=about.limit)
     began = time.monotonic()
-    with _until_interrupted(run.stop), progress(work.action, total) as advance:
+    with until_interrupted(run.stop), progress(work.action, total) as advance:
         run.go(advance)
     return _tell_end(run, seconds=time.monotonic() - began, as_json=about.as_json)
 
@@ -157,22 +156,6 @@ def _ask(work: Work, total: int) -> None:
             f"this would {work.action} {_messages(total)}: say --yes, or look first with --dry-run"
         )
     click.confirm(f"{work.action} {_messages(total)}?", abort=True, err=True)
-
-
-@contextlib.contextmanager
-def _until_interrupted(stop: threading.Event) -> Iterator[None]:
-    """The first Ctrl-C ends it after the transaction under way, the second at once."""
-
-    def interrupted(_number: int, _frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = signal.signal(signal.SIGINT, interrupted)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _tell_none(work: Work, *, as_json: bool) -> None:

@@ -60,12 +60,25 @@ class Messages(NamedTuple):
 @dsn_option
 @schema_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(dsn: str | None, schema: str | None, *, as_json: bool) -> None:
+@click.option(
+    "--watch",
+    metavar="[SECONDS]",
+    type=click.FloatRange(0.1, 3600),
+    is_flag=False,
+    flag_value=2.0,
+    help="Again and again, every 2 seconds or so many, until Ctrl-C.",
+)
+def command(dsn: str | None, schema: str | None, *, as_json: bool, watch: float | None) -> None:
     """Show backlog, ages, attempts and workers.
 
     Counts stop at 10000, so the answer is quick however much is stored.
     """
     settings = settings_for(dsn, schema)
+    if watch is not None:
+        from pgoutbox.cli.status_watch import watch as go_on  # noqa: PLC0415 - rarely
+
+        go_on(settings, every=watch, as_json=as_json)
+        return
     with connect(settings) as conn:
         status = look(conn, schema=settings.database.schema_name)
     if as_json:
@@ -91,7 +104,7 @@ def look(conn: psycopg.Connection, *, schema: str) -> Status:
             f'there is no outbox in schema "{schema}" of this database: run `pgoutbox migrate`'
         ) from error
     except errors.InsufficientPrivilege as error:
-        raise _forbidden(conn, schema) from error
+        raise forbidden(conn, schema) from error
 
 
 def _look(conn: psycopg.Connection, schema: str) -> Status:
@@ -116,7 +129,8 @@ def _look(conn: psycopg.Connection, schema: str) -> Status:
     )
 
 
-def _forbidden(conn: psycopg.Connection, schema: str) -> PgOutboxError:
+def forbidden(conn: psycopg.Connection, schema: str) -> PgOutboxError:
+    """What a role lacks that may not ask for the counts."""
     from psycopg import sql  # noqa: PLC0415 - slow
 
     asked = conn.execute("SELECT current_user, has_schema_privilege(%s, 'USAGE')", [schema])

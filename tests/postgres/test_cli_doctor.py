@@ -1,0 +1,179 @@
+"""``pgoutbox doctor``: each trouble is made on purpose, and it is told what to do."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from psycopg.types.json import Jsonb
+
+from pgoutbox.cli.main import group
+from tests.support.horizons import held_snapshot
+from tests.support.outbox_rows import fill, insert
+from tests.support.roles import login_role
+
+if TYPE_CHECKING:
+    import psycopg
+    from click.testing import Result
+
+FSYNC = "fsync is off"
+"""The test's own server is quick and forgetful, and it is told so."""
+
+
+def doctor(dsn: str, *words: str) -> Result:
+    env = {"PGOUTBOX_DSN": dsn, "PGOUTBOX_DSN_FILE": None}
+    return CliRunner().invoke(group, ["doctor", *words], env=env, catch_exceptions=False)
+
+
+def findings(dsn: str) -> list[dict[str, Any]]:
+    result = doctor(dsn, "--json")
+    found: list[dict[str, Any]] = json.loads(result.stdout)["findings"]
+    serious = [finding for finding in found if finding["severity"] != "note"]
+    assert result.exit_code == (1 if serious else 0)
+    return [finding for finding in found if FSYNC not in finding["seen"]]
+
+
+def beat(conn: psycopg.Connection, *, age: str = "0 s") -> None:
+    """The heartbeat of a worker that serves the default destination."""
+    conn.execute(
+        "INSERT INTO outbox_workers (incarnation, owner, version, state, slots, busy, destinations,"
+        " seen_at) VALUES (gen_random_uuid(), 'pod-1', '1', 'running', 10, 0, %s,"
+        " now() - %s::interval)",
+        [Jsonb({"default": {}}), age],
+    )
+
+
+def test_a_healthy_outbox_has_no_findings(dsn: str, conn: psycopg.Connection) -> None:
+    beat(conn)
+    insert(conn)
+    assert findings(dsn) == []
+
+
+TROUBLES: dict[str, tuple[str, str, str, str]] = {
+    "disabled trigger": (
+        "ALTER TABLE outbox DISABLE TRIGGER zz_outbox_insert",
+        "problem",
+        "trigger zz_outbox_insert of public.outbox is disabled",
+        "ENABLE TRIGGER zz_outbox_insert",
+    ),
+    "invalid index": (
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'outbox_ready'::regclass",
+        "problem",
+        "the index outbox_ready is invalid",
+        "REINDEX INDEX CONCURRENTLY outbox_ready",
+    ),
+    "no autovacuum": (
+        "ALTER TABLE outbox SET (autovacuum_enabled = off)",
+        "problem",
+        "autovacuum is off for public.outbox",
+        "RESET (autovacuum_enabled)",
+    ),
+    "plain autovacuum": (
+        "ALTER TABLE outbox RESET (autovacuum_vacuum_scale_factor)",
+        "warning",
+        "has lost the autovacuum settings",
+        "autovacuum_vacuum_scale_factor = 0.01",
+    ),
+    "older schema": (
+        "DELETE FROM outbox_migrations WHERE version = 7",
+        "problem",
+        "the schema is older than this pgoutbox",
+        "pgoutbox migrate",
+    ),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_what_is_wrong_with_the_table_is_told_with_the_statement_that_repairs_it(
+    dsn: str, conn: psycopg.Connection, trouble: str
+) -> None:
+    statement, severity, seen, do = TROUBLES[trouble]
+    conn.execute(statement.encode())
+    [finding] = findings(dsn)
+    assert finding["severity"] == severity
+    assert seen in finding["seen"]
+    assert do in finding["do"]
+
+
+MESSAGES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "unserved": ({"destination": "mail"}, "problem", "no worker serves mail"),
+    "overdue": (
+        {"available_at": "2020-01-01Z"},
+        "warning",
+        "a message for default could be claimed since",
+    ),
+    "expired": (
+        {"status": "processing", "lease_owner": "a", "lease_until": "2020-01-01Z"},
+        "warning",
+        "1 messages for default have a lease that ran out",
+    ),
+    "blocked": (
+        {"status": "dead", "pending_since": None, "ordering_key": "k"},
+        "warning",
+        "1 lanes of default are blocked by a dead message",
+    ),
+    "dead": ({"status": "dead", "pending_since": None}, "note", "1 messages for default are dead"),
+}
+
+
+@pytest.mark.parametrize("trouble", MESSAGES)
+def test_what_waits_for_too_long_is_told(dsn: str, conn: psycopg.Connection, trouble: str) -> None:
+    row, severity, seen = MESSAGES[trouble]
+    beat(conn)
+    insert(conn, **row)
+    [finding] = findings(dsn)
+    assert (finding["severity"], seen in finding["seen"]) == (severity, True), finding
+
+
+def test_a_silent_worker_is_worth_a_note(dsn: str, conn: psycopg.Connection) -> None:
+    beat(conn, age="20 s")
+    [finding] = findings(dsn)
+    assert finding["severity"] == "note"
+    assert "worker pod-1 was last seen 20 seconds ago" in finding["seen"]
+
+
+def test_dead_rows_that_vacuum_has_not_removed_are_told(dsn: str, conn: psycopg.Connection) -> None:
+    with held_snapshot(dsn):
+        fill(conn, 12_000)
+        conn.execute("DELETE FROM outbox")
+        conn.execute("SELECT pg_stat_force_next_flush()")
+        [finding] = [found for found in findings(dsn) if "dead rows" in found["seen"]]
+    assert finding["severity"] == "warning"
+    assert "it was never vacuumed" in finding["seen"]
+
+
+def test_people_read_what_it_is_and_below_what_to_do_the_worst_first(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    beat(conn, age="20 s")
+    conn.execute("ALTER TABLE outbox SET (autovacuum_enabled = off)")
+    result = doctor(dsn)
+    lines = [line for line in result.stdout.splitlines() if not line.startswith(" ")]
+    assert [line.split(":")[0] for line in lines] == ["problem", "problem", "note"]
+    assert "    ALTER TABLE public.outbox RESET (autovacuum_enabled);" in result.stdout
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize("role", ["outbox_operator", "outbox_desk", "outbox_dispatcher"])
+def test_it_works_for_whoever_may_ask_for_the_counts(
+    dsn: str, conn: psycopg.Connection, role: str
+) -> None:
+    insert(conn, destination="mail")
+    with login_role(dsn, role) as person:
+        [finding] = findings(person.dsn)
+    assert "no worker serves mail" in finding["seen"]
+
+
+def test_others_are_told_what_they_lack(dsn: str) -> None:
+    with login_role(dsn, "outbox_producer") as person:
+        result = doctor(person.dsn)
+    assert result.exit_code == 1
+    assert 'GRANT EXECUTE ON FUNCTION "public".outbox_stats(integer)' in result.stderr
+
+
+def test_without_an_outbox_it_says_so(empty_dsn: str) -> None:
+    result = doctor(empty_dsn)
+    assert result.exit_code == 1
+    assert "there is no outbox in schema" in result.stderr
