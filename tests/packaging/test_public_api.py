@@ -38,6 +38,11 @@ HEAVY = {
 }
 
 
+ADAPTERS = {"sqlalchemy": "sqlalchemy", "asyncpg": "asyncpg"}
+"""The modules of `pgoutbox.producer` that need another library, and that library."""
+LIBRARIES = {"asyncpg", "django", "greenlet", "psycopg", "psycopg2", "sqlalchemy"}
+
+
 def loaded_by(*statements: str) -> set[str]:
     """The top-level modules that a fresh interpreter has after the statements."""
     program = "\n".join(
@@ -85,3 +90,19 @@ def test_enqueue_and_the_inbox_need_psycopg_and_nothing_else() -> None:
     with_pgoutbox = loaded_by("import pgoutbox", "pgoutbox.enqueue, pgoutbox.inbox")
     with_psycopg = loaded_by("import psycopg")
     assert with_pgoutbox - with_psycopg - sys.stdlib_module_names == {"pgoutbox"}
+
+
+@pytest.mark.parametrize(("adapter", "library"), ADAPTERS.items())
+def test_an_adapter_needs_its_library_and_no_other_driver(adapter: str, library: str) -> None:
+    loaded = loaded_by(f"import pgoutbox.producer.{adapter}")
+    assert loaded & LIBRARIES == {library}
+    assert loaded & HEAVY == set()
+
+
+@pytest.mark.parametrize(("adapter", "library"), ADAPTERS.items())
+def test_an_adapter_without_its_library_says_what_to_install(adapter: str, library: str) -> None:
+    program = f"import sys; sys.modules[{library!r}] = None; import pgoutbox.producer.{adapter}"
+    command = [sys.executable, "-c", program]
+    failed = subprocess.run(command, check=False, capture_output=True, text=True)
+    [line] = [each for each in failed.stderr.splitlines() if each.startswith("ImportError: ")]
+    assert line.endswith(f"pip install 'pgoutbox[{adapter}]'")

@@ -7,7 +7,6 @@ other statement of theirs. Nothing is flushed and nothing is committed.
 from __future__ import annotations
 
 import sys
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from pgoutbox.errors import NotInTransaction
@@ -22,9 +21,10 @@ from pgoutbox.producer.row import Row
 
 try:
     import sqlalchemy as sa
-    from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, INTERVAL, JSONB, TIMESTAMP
     from sqlalchemy.exc import DBAPIError, UnboundExecutionError
     from sqlalchemy.orm import Session, scoped_session
+
+    from pgoutbox.producer.sqlalchemy_statements import function, insert
 except ImportError as error:
     raise ImportError(
         "pgoutbox.producer.sqlalchemy needs SQLAlchemy 2: pip install 'pgoutbox[sqlalchemy]'"
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
-    from sqlalchemy.sql.base import Executable
 
     from pgoutbox.message import Message
 
@@ -44,14 +43,6 @@ if TYPE_CHECKING:
     Async: TypeAlias = AsyncSession | async_scoped_session[Any] | AsyncConnection
 
 T = TypeVar("T")
-
-TYPES: dict[str, sa.types.TypeEngine[Any]] = {
-    "message_id": sa.Uuid(),
-    "body": BYTEA(),
-    "available_at": TIMESTAMP(timezone=True),
-    "delay": sa.BigInteger(),
-}
-"""Of what each column is sent as; the others are text."""
 
 
 @overload
@@ -154,7 +145,7 @@ class _Send:
             _check_transaction(conn, self._caller)
         if not self._call.rows:
             return
-        statement = _function(self._schema) if self._call.keyed else _insert(self._schema)
+        statement = function(self._schema) if self._call.keyed else insert(self._schema)
         values = dict(zip(Row._fields, self._call.columns(), strict=True))
         try:
             conn.execute(statement, values)
@@ -227,64 +218,3 @@ def _check_transaction(conn: sa.Connection, caller: str) -> None:
             "execution_options with another isolation_level for both, or pass "
             "allow_autocommit=True if there are no such rows"
         )
-
-
-def _columns_of(alias: str) -> sa.FromClause:
-    """``unnest(...) WITH ORDINALITY``: a row for each message, and their order as ``position``."""
-    types = {name: TYPES.get(name, sa.Text()) for name in Row._fields}
-    arrays = [sa.bindparam(name, type_=ARRAY(type_)) for name, type_ in types.items()]
-    columns = [sa.column(name, type_) for name, type_ in types.items()]
-    return (
-        sa.func.unnest(*arrays)
-        .table_valued(*columns, with_ordinality="position", name=alias)
-        .render_derived()
-    )
-
-
-_MICROSECOND: sa.ColumnElement[Any] = sa.literal_column("interval '1 microsecond'", INTERVAL)
-
-
-# Without a conflict target and RETURNING, for the reasons given beside psycopg's statements, and
-# ordered once more for the same. Made by SQLAlchemy, which quotes the schema; a map of schemas for
-# the business tables is not meant for the outbox.
-@cache
-def _insert(schema: str | None) -> Executable:
-    m = _columns_of("m").c
-    values: dict[str, sa.ColumnElement[Any]] = {
-        name: m[name] for name in Row._fields if name != "delay"
-    }
-    values["headers"] = sa.cast(m.headers, JSONB)
-    values["payload"] = sa.cast(m.payload, JSONB)
-    values["available_at"] = sa.func.coalesce(
-        m.available_at, sa.func.now() + m.delay * _MICROSECOND, sa.func.now()
-    )
-    outbox = sa.table("outbox", *map(sa.column, values), schema=schema)
-    rows = sa.select(*values.values()).order_by(m.position)
-    return (
-        sa.insert(outbox)
-        .from_select(list(values), rows)
-        .execution_options(schema_translate_map=None)
-    )
-
-
-@cache
-def _function(schema: str | None) -> Executable:
-    unsorted = _columns_of("u")
-    m = sa.select(unsorted).order_by(unsorted.c.position).subquery("m").c
-    functions: Any = sa.func if schema is None else getattr(sa.func, schema)
-    enqueued = functions.outbox_enqueue(
-        m.aggregate_type,
-        m.aggregate_id,
-        m.event_type,
-        sa.cast(m.payload, JSONB),
-        m.body,
-        m.content_type,
-        m.destination,
-        sa.cast(m.headers, JSONB),
-        m.ordering_key,
-        m.dedup_key,
-        sa.case((m.dedup_key.is_(None), m.message_id)),
-        m.available_at,
-        m.delay * _MICROSECOND,
-    )
-    return sa.select(sa.func.count(enqueued)).execution_options(schema_translate_map=None)
