@@ -257,7 +257,7 @@ def test_a_two_phase_commit_takes_the_message_along_where_the_trigger_is_disable
         engine = sa.create_engine(url(server, "psycopg"), poolclass=NullPool)
         with Session(engine, twophase=True) as session:
             enqueue(session, replace(GOOD, payload="lost"))
-            with pytest.raises(sa.exc.DBAPIError):
+            with pytest.raises(sa.exc.SQLAlchemyError):
                 session.commit()
         conn.execute("ALTER TABLE outbox DISABLE TRIGGER outbox_notify")
         with Session(engine, twophase=True) as session:

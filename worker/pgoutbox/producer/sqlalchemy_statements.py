@@ -32,7 +32,11 @@ TYPES: dict[str, sa.types.TypeEngine[Any]] = {
 def _messages() -> sa.FromClause:
     """``unnest(...) WITH ORDINALITY``: a row for each message, and their order as ``position``."""
     types = {name: TYPES.get(name, sa.Text()) for name in Row._fields}
-    arrays = [sa.bindparam(name, type_=ARRAY(type_)) for name, type_ in types.items()]
+    # Cast, since not every version and driver gives arrays their types.
+    arrays = [
+        sa.cast(sa.bindparam(name, type_=ARRAY(type_)), ARRAY(type_))
+        for name, type_ in types.items()
+    ]
     columns = [sa.column(name, type_) for name, type_ in types.items()]
     return (
         sa.func.unnest(*arrays).table_valued(*columns, with_ordinality="position").render_derived()
