@@ -6,7 +6,12 @@ Another stack is another class like these and its line in `STACKS`.
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    contextmanager,
+    nullcontext,
+)
 from contextvars import copy_context
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -14,13 +19,19 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import asyncpg
 import psycopg
 import sqlalchemy as sa
+from django.db import connections, transaction
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 import pgoutbox
-from pgoutbox.producer import asyncpg as with_asyncpg, sqlalchemy as with_sqlalchemy
+from pgoutbox.producer import (
+    asyncpg as with_asyncpg,
+    django as with_django,
+    sqlalchemy as with_sqlalchemy,
+)
+from tests.support.django_project import databases
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -228,6 +239,30 @@ class Asyncpg:
         return self._loop.inside(self._conn.transaction())
 
 
+class Django:
+    """A Django database."""
+
+    @classmethod
+    @contextmanager
+    def opened(cls, dsn: str, *, autocommit: bool) -> Iterator[Producing]:
+        with databases(default=dsn), nullcontext() if autocommit else transaction.atomic():
+            yield cls()
+
+    def run(self, statement: str) -> None:
+        with connections["default"].cursor() as cursor:
+            cursor.execute(statement)
+
+    def enqueue(self, message: Message, **options: Any) -> UUID:
+        return with_django.enqueue(message, **options)
+
+    def enqueue_many(self, messages: Iterable[Message], **options: Any) -> Sequence[UUID]:
+        return with_django.enqueue_many(messages, **options)
+
+    def savepoint(self) -> AbstractContextManager[object]:
+        block: AbstractContextManager[object] = transaction.atomic()
+        return block
+
+
 def with_driver(opened: Callable[..., AbstractContextManager[Producing]], driver: str) -> Stack:
     """The same through another of SQLAlchemy's drivers."""
 
@@ -244,6 +279,7 @@ STACKS: dict[str, Stack] = {
     "sqlalchemy-async-psycopg": AsyncSQLAlchemy.opened,
     "sqlalchemy-async-asyncpg": with_driver(AsyncSQLAlchemy.opened, "asyncpg"),
     "asyncpg": Asyncpg.opened,
+    "django": Django.opened,
 }
 if find_spec("psycopg2"):
     STACKS["sqlalchemy-psycopg2"] = with_driver(SQLAlchemy.opened, "psycopg2")

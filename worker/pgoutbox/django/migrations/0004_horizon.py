@@ -1,0 +1,9 @@
+from django.db import migrations
+
+from pgoutbox.django.operations import MigrateOutbox
+
+
+class Migration(migrations.Migration):
+    atomic = False
+    dependencies = [("pgoutbox", "0003_lanes")]
+    operations = [MigrateOutbox(4)]
