@@ -1,0 +1,1 @@
+"""A shop that announces its orders."""
