@@ -19,6 +19,7 @@ FILE_LIMITS = {
     "monitoring": 300,
     "simulation": 300,
     "benchmarks": 300,
+    "examples": 300,
     "tests": 400,
 }
 FUNCTION_LIMIT = 40
