@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tracing-example.md").read_text(encoding="utf-8")
-FENCED = re.compile(r"^```\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```text\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
 DELIVERED, TRIED_AGAIN, TAKEN_OVER, BATCHED = FENCED.findall(PAGE)
 """The trees that users are shown."""
 
