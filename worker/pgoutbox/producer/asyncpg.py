@@ -36,6 +36,14 @@ T = TypeVar("T")
 _INSERT = """
 INSERT INTO outbox (message_id, destination, ordering_key, aggregate_type, aggregate_id,
                     event_type, content_type, dedup_key, headers, payload, body, available_at)
+VALUES ($1::text::uuid, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text,
+        $9::text::jsonb, $10::text::jsonb, $11::bytea,
+        coalesce($12::text::timestamptz, now() + $13::bigint * interval '1 microsecond', now()))
+"""
+
+_INSERT_MANY = """
+INSERT INTO outbox (message_id, destination, ordering_key, aggregate_type, aggregate_id,
+                    event_type, content_type, dedup_key, headers, payload, body, available_at)
 SELECT m.message_id::uuid, m.destination, m.ordering_key, m.aggregate_type, m.aggregate_id,
        m.event_type, m.content_type, m.dedup_key, m.headers::jsonb, m.payload::jsonb, m.body,
        coalesce(m.available_at::timestamptz, now() + m.delay * interval '1 microsecond', now())
@@ -136,16 +144,21 @@ def _check_connection(conn: object, caller: str, *, allow_autocommit: bool) -> N
 async def _run(conn: Connection, call: Checked, result: T) -> T:
     if not call.rows:
         return result
-    statement = _INSERT_WITH_DEDUP_KEYS if call.keyed else _INSERT
+    columns = _columns(call)
     try:
-        await conn.execute(statement, *_values(call))
+        if call.keyed:
+            await conn.execute(_INSERT_WITH_DEDUP_KEYS, *columns)
+        elif len(call.rows) > 1:
+            await conn.execute(_INSERT_MANY, *columns)
+        else:  # as many need two and a half times as long for one
+            await conn.execute(_INSERT, *(value for [value] in columns))
     except asyncpg.PostgresError as error:
         advise(error, error.sqlstate)
         raise
     return result
 
 
-def _values(call: Checked) -> list[list[Any]]:
+def _columns(call: Checked) -> list[list[Any]]:
     columns = dict(zip(Row._fields, call.columns(), strict=True))
     columns["message_id"] = list(map(str, columns["message_id"]))
     columns["available_at"] = [at and at.isoformat() for at in columns["available_at"]]

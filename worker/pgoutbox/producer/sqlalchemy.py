@@ -24,7 +24,7 @@ try:
     from sqlalchemy.exc import DBAPIError, UnboundExecutionError
     from sqlalchemy.orm import Session, scoped_session
 
-    from pgoutbox.producer.sqlalchemy_statements import function, insert
+    from pgoutbox.producer.sqlalchemy_statements import function, insert, insert_many
 except ImportError as error:
     raise ImportError(
         "pgoutbox.producer.sqlalchemy needs SQLAlchemy 2: pip install 'pgoutbox[sqlalchemy]'"
@@ -145,10 +145,14 @@ class _Send:
             _check_transaction(conn, self._caller)
         if not self._call.rows:
             return
-        statement = function(self._schema) if self._call.keyed else insert(self._schema)
-        values = dict(zip(Row._fields, self._call.columns(), strict=True))
+        columns: dict[str, Any] = dict(zip(Row._fields, self._call.columns(), strict=True))
         try:
-            conn.execute(statement, values)
+            if self._call.keyed:
+                conn.execute(function(self._schema), columns)
+            elif len(self._call.rows) > 1:
+                conn.execute(insert_many(self._schema), columns)
+            else:  # which is much quicker for one
+                conn.execute(insert(self._schema), self._call.rows[0]._asdict())
         except DBAPIError as error:
             # psycopg2 names it pgcode, the others sqlstate.
             advise(error, getattr(error.orig, "sqlstate", getattr(error.orig, "pgcode", None)))

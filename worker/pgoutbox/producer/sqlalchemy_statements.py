@@ -29,41 +29,30 @@ TYPES: dict[str, sa.types.TypeEngine[Any]] = {
 """Of what each column is sent as; the others are text."""
 
 
-def _messages() -> sa.FromClause:
-    """``unnest(...) WITH ORDINALITY``: a row for each message, and their order as ``position``."""
-    types = {name: TYPES.get(name, sa.Text()) for name in Row._fields}
-    # Cast, since not every version and driver gives arrays their types.
-    arrays = [
-        sa.cast(sa.bindparam(name, type_=ARRAY(type_)), ARRAY(type_))
-        for name, type_ in types.items()
-    ]
-    columns = [sa.column(name, type_) for name, type_ in types.items()]
-    return (
-        sa.func.unnest(*arrays).table_valued(*columns, with_ordinality="position").render_derived()
-    )
+def _type(name: str) -> sa.types.TypeEngine[Any]:
+    return TYPES.get(name, sa.Text())
 
 
 _MICROSECOND: sa.ColumnElement[Any] = sa.literal_column("interval '1 microsecond'", INTERVAL)
 
 
-# Without a conflict target and RETURNING, for the reasons given beside psycopg's statements, and
-# ordered once more for the same.
+# Without a conflict target and RETURNING, for the reasons given beside psycopg's statements.
 @lru_cache(maxsize=100)
 def insert(schema: str | None) -> Executable:
-    """Messages without dedup keys."""
+    """One message without a dedup key; the parameters are its values."""
+    values = _values({name: _parameter(name, _type(name)) for name in Row._fields})
+    return sa.insert(_outbox(schema)).values(values).execution_options(schema_translate_map=None)
+
+
+@lru_cache(maxsize=100)
+def insert_many(schema: str | None) -> Executable:
+    """Messages without dedup keys; the parameters are their columns."""
     m = _messages().c
-    values: dict[str, sa.ColumnElement[Any]] = {
-        name: m[name] for name in Row._fields if name != "delay"
-    }
-    values["headers"] = sa.cast(m.headers, JSONB)
-    values["payload"] = sa.cast(m.payload, JSONB)
-    values["available_at"] = sa.func.coalesce(
-        m.available_at, sa.func.now() + m.delay * _MICROSECOND, sa.func.now()
-    )
-    outbox = sa.table("outbox", *map(sa.column, values), schema=schema)
+    values = _values({name: m[name] for name in Row._fields})
+    # Ordered once more, to keep the planner from locking the lanes in another order.
     rows = sa.select(*values.values()).order_by(m.position)
     return (
-        sa.insert(outbox)
+        sa.insert(_outbox(schema))
         .from_select(list(values), rows)
         .execution_options(schema_translate_map=None)
     )
@@ -71,7 +60,7 @@ def insert(schema: str | None) -> Executable:
 
 @lru_cache(maxsize=100)
 def function(schema: str | None) -> Executable:
-    """Messages of which some have dedup keys, one by one in their order."""
+    """Messages of which some have dedup keys, one by one in their order; as `insert_many`."""
     unsorted = _messages()
     m = sa.select(unsorted).order_by(unsorted.c.position).subquery("m").c
     enqueued = _named("outbox_enqueue", schema)(
@@ -90,6 +79,37 @@ def function(schema: str | None) -> Executable:
         m.delay * _MICROSECOND,
     )
     return sa.select(sa.func.count(enqueued)).execution_options(schema_translate_map=None)
+
+
+def _parameter(name: str, type_: sa.types.TypeEngine[Any]) -> sa.ColumnElement[Any]:
+    """Cast, since not every version and driver says what it sends."""
+    return sa.cast(sa.bindparam(name, type_=type_), type_)
+
+
+def _messages() -> sa.FromClause:
+    """``unnest(...) WITH ORDINALITY``: a row for each message, and their order as ``position``."""
+    arrays = [_parameter(name, ARRAY(_type(name))) for name in Row._fields]
+    columns = [sa.column(name, _type(name)) for name in Row._fields]
+    return (
+        sa.func.unnest(*arrays).table_valued(*columns, with_ordinality="position").render_derived()
+    )
+
+
+def _values(given: dict[str, sa.ColumnElement[Any]]) -> dict[str, sa.ColumnElement[Any]]:
+    """What the columns of the table get, of the values of a `Row`."""
+    values = {name: value for name, value in given.items() if name != "delay"}
+    values["headers"] = sa.cast(given["headers"], JSONB)
+    values["payload"] = sa.cast(given["payload"], JSONB)
+    values["available_at"] = sa.func.coalesce(
+        given["available_at"], sa.func.now() + given["delay"] * _MICROSECOND, sa.func.now()
+    )
+    return values
+
+
+def _outbox(schema: str | None) -> sa.TableClause:
+    return sa.table(
+        "outbox", *(sa.column(name) for name in Row._fields if name != "delay"), schema=schema
+    )
 
 
 def _named(name: str, schema: str | None) -> type[FunctionElement[Any]]:
