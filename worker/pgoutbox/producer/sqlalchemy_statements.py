@@ -1,7 +1,6 @@
 """SQLAlchemy's forms of the statements that psycopg's `enqueue` writes out as text.
 
 Made of its constructs, so that it quotes the schema, and each once, so that it compiles them once.
-A map of schemas for the business tables is not meant for the outbox.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _MICROSECOND: sa.ColumnElement[Any] = sa.literal_column("interval '1 microsecond
 def insert(schema: str | None) -> Executable:
     """One message without a dedup key; the parameters are its values."""
     values = _values({name: _parameter(name, _type(name)) for name in Row._fields})
-    return sa.insert(_outbox(schema)).values(values).execution_options(schema_translate_map=None)
+    return sa.insert(_outbox(schema)).values(values)
 
 
 @lru_cache(maxsize=100)
@@ -51,11 +50,7 @@ def insert_many(schema: str | None) -> Executable:
     values = _values({name: m[name] for name in Row._fields})
     # Ordered once more, to keep the planner from locking the lanes in another order.
     rows = sa.select(*values.values()).order_by(m.position)
-    return (
-        sa.insert(_outbox(schema))
-        .from_select(list(values), rows)
-        .execution_options(schema_translate_map=None)
-    )
+    return sa.insert(_outbox(schema)).from_select(list(values), rows)
 
 
 @lru_cache(maxsize=100)
@@ -78,7 +73,7 @@ def function(schema: str | None) -> Executable:
         m.available_at,
         m.delay * _MICROSECOND,
     )
-    return sa.select(sa.func.count(enqueued)).execution_options(schema_translate_map=None)
+    return sa.select(sa.func.count(enqueued))
 
 
 def _parameter(name: str, type_: sa.types.TypeEngine[Any]) -> sa.ColumnElement[Any]:
@@ -107,6 +102,7 @@ def _values(given: dict[str, sa.ColumnElement[Any]]) -> dict[str, sa.ColumnEleme
 
 
 def _outbox(schema: str | None) -> sa.TableClause:
+    """No ``Table``: a map of schemas is for the business tables, and is applied to those alone."""
     return sa.table(
         "outbox", *(sa.column(name) for name in Row._fields if name != "delay"), schema=schema
     )
