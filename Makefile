@@ -44,6 +44,10 @@ test-brokers: $(READY) ## Run the tests against real brokers, Jaeger and Prometh
 test-cluster: $(READY) ## Run the tests against the Kubernetes cluster that KUBECONFIG names; kind will do
 	$(BIN)/python -m pytest -m cluster
 
+.PHONY: docs
+docs: $(READY) ## Build the documentation's site in build/site; every link and anchor has to lead somewhere
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
 .PHONY: check
 check: $(READY) ## Lint, types, import direction and generated docs; writes nothing
 	$(BIN)/ruff check
@@ -52,6 +56,7 @@ check: $(READY) ## Lint, types, import direction and generated docs; writes noth
 	$(BIN)/lint-imports
 	$(BIN)/python -m pgoutbox.settings.table --check
 	$(BIN)/python -m pgoutbox.telemetry.catalogue.page --check
+	$(BIN)/python -m pgoutbox.cli.reference --check
 	$(BIN)/python -m monitoring.render --check
 	$(BIN)/python -m pgoutbox_operator.crd --check
 
@@ -61,6 +66,7 @@ fmt: $(READY) ## Format the code and write the generated docs
 	$(BIN)/ruff format
 	$(BIN)/python -m pgoutbox.settings.table --write
 	$(BIN)/python -m pgoutbox.telemetry.catalogue.page --write
+	$(BIN)/python -m pgoutbox.cli.reference --write
 	$(BIN)/python -m monitoring.render --write
 	$(BIN)/python -m pgoutbox_operator.crd --write
 

@@ -28,6 +28,7 @@ PUBLISHER = (
 
 DECLARED: dict[str, dict[str, str]] = {
     "README.md": {"The walk [text]": "a drawing"},
+    "docs/concepts.md": {"The walk [text]": "a drawing"},
     "docs/demo.md": {"The demo [sh]": "tests/postgres/test_demo.py"},
     "docs/formats.md": {
         "debezium [properties]": "settings of Kafka Connect, for those who come from there",
@@ -61,10 +62,11 @@ DECLARED: dict[str, dict[str, str]] = {
         "Producers [text]": "names roles and schemas of the reader's own",
         "Rights [text]": PRODUCERS_ROLE,
         "Rights [text 2]": PRODUCERS_ROLE,
-        "From any language [go]": OTHER_LANGUAGES,
-        "From any language [java]": OTHER_LANGUAGES,
-        "From any language [js]": OTHER_LANGUAGES,
+        **dict.fromkeys(("[go]", "[java]", "[js]"), OTHER_LANGUAGES),
     },
+    "docs/producers-sql.md": dict.fromkeys(
+        ("[go]", "[java]", "[js]"), "tests/postgres/test_producers_sql_docs.py"
+    ),
     "docs/producers-*": {"[python]": PRODUCER_DOCS},
     "docs/publishers.md": {
         "Trying a destination [console]": "tests/postgres/test_cli_destinations.py",
@@ -72,6 +74,10 @@ DECLARED: dict[str, dict[str, str]] = {
         "[toml]": PUBLISHER,
     },
     "docs/pubsub.md": {"Start [sh]": BROKER, "The URL [text]": SYNTAX},
+    "docs/quickstart.md": {
+        "Quick start [sh]": "needs Docker; everything after it is run on the tests' own server",
+        "Deliver [text]": SAMPLE,
+    },
     "docs/rabbitmq.md": {"Start [sh]": BROKER, "The URL [text]": SYNTAX},
     "docs/redis.md": {
         "Start [sh]": BROKER,

@@ -40,25 +40,18 @@ def pip(words: list[str]) -> int:
     return 0
 
 
-def pgoutbox(words: list[str]) -> int:
-    """As it is, but that a worker is stopped when it has delivered all."""
-    command = [sys.executable, "-m", "pgoutbox", *words]
-    if words[:1] != ["run"]:
-        return subprocess.run(command, check=False).returncode
+def run_worker(words: list[str]) -> int:
+    """`pgoutbox run`, which is stopped when it has delivered all."""
     with psycopg.connect(os.environ["PGOUTBOX_DSN"], autocommit=True) as conn:
         [(start,)] = conn.execute("SELECT now()").fetchall()
+
+        def idle() -> bool:
+            return bool(conn.execute(RUNNING, [start]).rowcount) and not conn.execute(OWED).rowcount
+
+        command = [sys.executable, "-m", "pgoutbox", *words]
         with subprocess.Popen(command, env=os.environ | {"PGOUTBOX_HTTP__PORT": "0"}) as worker:
             try:
-                eventually(
-                    lambda: (
-                        worker.poll() is not None
-                        or bool(
-                            conn.execute(RUNNING, [start]).rowcount
-                            and not conn.execute(OWED).rowcount
-                        )
-                    ),
-                    "a worker that has delivered everything",
-                )
+                eventually(lambda: worker.poll() is not None or idle(), "everything delivered")
             finally:
                 worker.send_signal(signal.SIGTERM)
             return worker.wait(30)
@@ -77,17 +70,21 @@ def psql(words: list[str]) -> int:
     return 0
 
 
-PROGRAMS = {"pip": pip, "pgoutbox": pgoutbox, "psql": psql}
+PROGRAMS = {"pip": pip, "run": run_worker, "psql": psql}
+HERE = 'exec "{python}" -m tests.docs.programs'
+SCRIPTS = {
+    "pip": f'{HERE} pip "$@"',
+    "psql": f'{HERE} psql "$@"',
+    "pgoutbox": f'test "$1" != run || {HERE} run "$@"\nexec "{{python}}" -m pgoutbox "$@"',
+}
 
 
 def put_into(folder: Path) -> None:
     """Make the programs, for a PATH that begins with the folder."""
     folder.mkdir()
-    for name in PROGRAMS:
+    for name, script in SCRIPTS.items():
         program = folder / name
-        program.write_text(
-            f'#!/bin/sh\nexec "{sys.executable}" -m tests.docs.programs {name} "$@"\n'
-        )
+        program.write_text(f"#!/bin/sh\n{script.format(python=sys.executable)}\n")
         program.chmod(0o755)
 
 
