@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 
 from pgoutbox.cli.main import group
 from tests.support.horizons import held_snapshot
+from tests.support.observing import eventually
 from tests.support.outbox_rows import fill, insert
 from tests.support.roles import login_role
 
@@ -138,8 +139,17 @@ def test_dead_rows_that_vacuum_has_not_removed_are_told(dsn: str, conn: psycopg.
     with held_snapshot(dsn):
         fill(conn, 12_000)
         conn.execute("DELETE FROM outbox")
-        conn.execute("SELECT pg_stat_force_next_flush()")
-        [finding] = [found for found in findings(dsn) if "dead rows" in found["seen"]]
+        # Counters are told a moment later, up to PostgreSQL 14 by another process.
+        found: list[dict[str, Any]] = []
+
+        def told() -> bool:
+            # A session tells what it counted when it is idle after a statement.
+            conn.execute("SELECT 1")
+            found[:] = [finding for finding in findings(dsn) if "dead rows" in finding["seen"]]
+            return bool(found)
+
+        eventually(told, "the dead rows are counted")
+        [finding] = found
     assert finding["severity"] == "warning"
     assert "it was never vacuumed" in finding["seen"]
 
@@ -151,7 +161,7 @@ def test_people_read_what_it_is_and_below_what_to_do_the_worst_first(
     conn.execute("ALTER TABLE outbox SET (autovacuum_enabled = off)")
     result = doctor(dsn)
     lines = [line for line in result.stdout.splitlines() if not line.startswith(" ")]
-    assert [line.split(":")[0] for line in lines] == ["problem", "problem", "note"]
+    assert [line.split(":")[0] for line in lines if FSYNC not in line] == ["problem", "note"]
     assert "    ALTER TABLE public.outbox RESET (autovacuum_enabled);" in result.stdout
     assert result.exit_code == 1
 

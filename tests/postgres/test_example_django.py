@@ -13,8 +13,8 @@ import httpx
 import psycopg
 
 from pgoutbox.database import migrate
+from tests.support.observing import eventually
 from tests.support.receiver import Receiver
-from tests.support.waiting import eventually
 from tests.support.workers import WorkerProcess, free_port
 
 if TYPE_CHECKING:

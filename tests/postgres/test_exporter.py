@@ -19,6 +19,7 @@ from tests.support.observing import eventually
 from tests.support.outbox_rows import insert
 from tests.support.proxy import Proxy
 from tests.support.roles import login_role
+from tests.support.waiting import until_counted, until_vacuumed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,7 +140,9 @@ async def test_row_versions_and_the_last_vacuum_are_told_of_the_table_in_this_sc
         insert(conn, destination="bank")
     conn.execute("DELETE FROM outbox WHERE id = (SELECT min(id) FROM outbox)")
     assert ("outbox_table_last_vacuum_timestamp_seconds",) not in await seen(source)
+    until_counted(conn, live=2)
     conn.execute("VACUUM outbox")
+    until_vacuumed(conn)
     told = await seen(source)
     assert told["outbox_table_live_tuples",] == 2
     assert told["outbox_table_dead_tuples",] == 0

@@ -13,6 +13,7 @@ from tests.support.horizons import held_snapshot
 from tests.support.kube import NAMESPACE, SCALER, scaler
 from tests.support.operating import eventually, running
 from tests.support.outbox_rows import insert
+from tests.support.waiting import until_vacuumed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -47,6 +48,7 @@ async def test_what_the_operator_exports_is_the_catalogues(
     insert(conn, destination="bank")
     insert(conn, destination="bank", status="dead", pending_since=None)
     conn.execute("VACUUM outbox")
+    until_vacuumed(conn)
     with held_snapshot(dsn):
         async with operating(dsn, tmp_path) as run:
             page = scrape(run.port)

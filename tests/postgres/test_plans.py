@@ -45,6 +45,11 @@ def tables(server_dsn: str, template: str) -> Iterator[Tables]:
         yield built
 
 
+FOURTEEN = 1.6
+"""By how much more blocks PostgreSQL 14 reads where it deletes by the same plan: it counts more of
+what it looks at in the indexes."""
+
+
 def settled(plans: list[Plan]) -> int:
     """The most blocks that any of them read but the first.
 
@@ -62,12 +67,13 @@ def test_a_statement_reads_what_its_batch_needs(
     case = CASES[name]
     with worker(getattr(tables, statistics), mode) as conn:
         plans = explained(conn, name, parameters(conn, BATCH), MODES[mode])
+        room = FOURTEEN if conn.info.server_version < 15_00_00 else 1
     for plan in plans:
         assert plan.scans == case.scans
         assert plan.sorted_rows <= case.batch
         assert plan.rows <= case.rows * case.batch
         assert plan.repeated_searches == []
-    assert settled(plans) <= case.blocks * case.batch
+    assert settled(plans) <= case.blocks * case.batch * room
 
 
 # What only looks rows up pays for the height of the index, which grows by one in a thousandfold.

@@ -21,7 +21,7 @@ from pgoutbox.dispatch.wakeup import Wakeup
 from pgoutbox.events import Finalized, Settled
 from pgoutbox.outcome import Published
 from pgoutbox.testing import make_message
-from tests.support.roles import as_worker
+from tests.support.roles import POOLER, as_worker, through_pooler
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -197,7 +197,7 @@ class Running:
 @asynccontextmanager
 async def database(dsn: str, **fields: Any) -> AsyncIterator[Database]:
     """An open pool; ``fields`` are those of `DatabaseOptions`."""
-    db = Database(DatabaseOptions(lambda: as_worker(dsn), **fields))
+    db = Database(DatabaseOptions(lambda: through_pooler(as_worker(dsn)), **POOLER | fields))
     await db.open()
     try:
         yield db
@@ -220,7 +220,7 @@ async def dispatching(
     """
     db_fields = {one.name for one in dataclasses.fields(DatabaseOptions)} & options.keys()
     chosen_fields = {name: options.pop(name) for name in db_fields}
-    db_options = DatabaseOptions(lambda: as_worker(dsn), **chosen_fields)
+    db_options = DatabaseOptions(lambda: through_pooler(as_worker(dsn)), **POOLER | chosen_fields)
     chosen: dict[str, Any] = {
         "owner": "a worker",
         "reclaim_interval": 0.05,

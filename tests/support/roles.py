@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -50,6 +51,16 @@ def as_worker(dsn: str) -> str:
     if not migrated or str(given.get("user")).startswith(ROLE):
         return dsn
     return make_conninfo(dsn, user=WORKER, password=PASSWORD)
+
+
+POOLER: dict[str, Any] = {"pooler": "transaction"} if os.environ.get("PGOUTBOX_TEST_POOLER") else {}
+"""What a worker finds out when it starts, for tests that begin after that."""
+
+
+def through_pooler(dsn: str) -> str:
+    """The same database through the pooler that PGOUTBOX_TEST_POOLER names, as ``host:port``."""
+    host, _, port = os.environ.get("PGOUTBOX_TEST_POOLER", "").rpartition(":")
+    return make_conninfo(dsn, host=host, port=port) if host else dsn
 
 
 @contextmanager

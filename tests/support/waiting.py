@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.support.observing import eventually
 
+if TYPE_CHECKING:
     import psycopg
 
 PATIENCE = 20.0
@@ -26,10 +25,21 @@ def until_waiting(conn: psycopg.Connection[Any], pid: int, *, on: str) -> None:
     raise AssertionError(f"session {pid} did not wait for a lock of type {on}")
 
 
-def eventually(condition: Callable[[], object], why: str) -> None:
-    """Return once it holds: for what another process does to the database, which rings no bell."""
-    deadline = time.monotonic() + PATIENCE
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {why}"
-        pause.wait(0.02)
+def until_vacuumed(conn: psycopg.Connection[Any]) -> None:
+    """Return once the counters tell of it; up to PostgreSQL 14 they come from another process."""
+
+    def told() -> bool:
+        question = "SELECT pg_stat_get_last_vacuum_time('outbox'::regclass)"
+        return conn.execute(question).fetchone() != (None,)
+
+    eventually(told, "the vacuum is counted")
+
+
+def until_counted(conn: psycopg.Connection[Any], *, live: int) -> None:
+    """Return once the counters tell of so many rows; a session tells them when it is idle."""
+
+    def told() -> bool:
+        question = "SELECT pg_stat_get_live_tuples('outbox'::regclass)"
+        return conn.execute(question).fetchone() == (live,)
+
+    eventually(told, f"{live} rows are counted")

@@ -16,7 +16,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from tests.support.roles import as_worker
+from tests.support.roles import as_worker, through_pooler
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 30.0
@@ -60,7 +60,7 @@ class WorkerProcess:
         self._environ: dict[str, str] = {
             **inherited,
             **QUICK,
-            "PGOUTBOX_DSN": as_worker(dsn),
+            "PGOUTBOX_DSN": through_pooler(as_worker(dsn)),
             "PGOUTBOX_HTTP__PORT": str(self.port),
             "PYTHONFAULTHANDLER": "1",
             **chosen,

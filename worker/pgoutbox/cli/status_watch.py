@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
+import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ import click
 from pgoutbox.cli import horizon
 from pgoutbox.cli.connect import connect
 from pgoutbox.cli.console import complain, say, say_json
+from pgoutbox.cli.interrupt import until_interrupted
 from pgoutbox.cli.status import Status, as_object, look
 
 if TYPE_CHECKING:
@@ -72,13 +73,13 @@ def watch(settings: Settings, *, every: float, as_json: bool) -> None:
     Raises what `look` raises at the first time; later it says so and goes on.
     """
     conn: psycopg.Connection | None = None
-    rates, first = Rates(), True
-    with contextlib.suppress(KeyboardInterrupt):
-        while True:
+    rates, first, stop = Rates(), True, threading.Event()
+    with until_interrupted(stop):
+        while not stop.is_set():
             began = time.monotonic()
             conn = _once(settings, conn, rates, first=first, as_json=as_json)
             first = False
-            time.sleep(max(0.0, began + every - time.monotonic()))
+            stop.wait(max(0.0, began + every - time.monotonic()))
     if conn is not None:
         conn.close()
 
