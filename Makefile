@@ -40,6 +40,10 @@ test: $(READY) ## Run the unit and postgres tests
 test-brokers: $(READY) ## Run the tests against real brokers, Jaeger and Prometheus: PGOUTBOX_TEST_<BROKER>_URL, else from wheels, else Docker
 	$(BIN)/python -m pytest -m broker
 
+.PHONY: test-matrix
+test-matrix: $(READY) ## Run the postgres tests on PostgreSQL 14 to 18: PGOUTBOX_TEST_DSN_<VERSION>, else Docker; ten minutes each
+	$(BIN)/python -m tests.support.matrix
+
 .PHONY: test-cluster
 test-cluster: $(READY) ## Run the tests against the Kubernetes cluster that KUBECONFIG names; kind will do
 	$(BIN)/python -m pytest -m cluster
