@@ -98,47 +98,54 @@ def test_a_password_that_is_rotated_is_taken_up_with_the_next_connection(
         assert worker.stop().code == 0
 
 
-def test_nothing_that_is_printed_logged_or_exported_holds_a_secret(
-    guarded: Guarded, admin: psycopg.Connection, tmp_path: Path
-) -> None:
-    file, signing = tmp_path / "dsn", tmp_path / "signing"
+def settings_with_secrets(guarded: Guarded, folder: Path) -> dict[str, str]:
+    """Everything that has a secret, without ``PGOUTBOX_``."""
+    file, signing = folder / "dsn", folder / "signing"
     file.write_text(with_password(guarded, FIRST))
     signing.write_text(SIGNING)
-    settings = {
+    return {
         "DSN": "",
         "DSN_FILE": str(file),
         "DESTINATIONS__DEFAULT__SIGNING_SECRETS_FILE": str(signing),
         "DESTINATIONS__BROKER__URL": f"amqp://shop:{BROKER}@127.0.0.1:1/",
         "DESTINATIONS__BROKER__PUBLISH_TIMEOUT": "1",
     }
-    told = []
-    with (
-        Receiver(status=500) as receiver,
-        WorkerProcess("", receiver.url, **settings).started() as worker,
-    ):
+
+
+def told_by_a_worker(admin: psycopg.Connection, url: str, settings: dict[str, str]) -> list[str]:
+    """What a worker says while everything goes wrong: destinations, and then its own login."""
+    with WorkerProcess("", url, **settings).started() as worker:
         insert(admin)
         insert(admin, destination="broker")
         worker.wait_for("publish failed")
-        # Everything goes wrong: the broker is not there, and the password is the old one.
         give_password(admin, SECOND)
         throw_out(admin)
         worker.wait_for("database failed")
         with urllib.request.urlopen(f"http://127.0.0.1:{worker.port}/metrics") as answer:
-            told.append(answer.read().decode())
+            told = [answer.read().decode()]
         told.append(Path(f"/proc/{worker.pid}/cmdline").read_text())
         worker.stop()
-        told += [json.dumps(line) for line in worker.lines]
+        return told + [json.dumps(line) for line in worker.lines]
+
+
+def told_by_commands(environ: dict[str, str], *commands: list[str]) -> list[str]:
+    results = [CliRunner().invoke(group, words, env=environ) for words in commands]
+    return [result.output + str(result.exception) for result in results]
+
+
+def test_nothing_that_is_printed_logged_or_exported_holds_a_secret(
+    guarded: Guarded, admin: psycopg.Connection, tmp_path: Path
+) -> None:
+    settings = settings_with_secrets(guarded, tmp_path)
     environ = {f"PGOUTBOX_{name}": value for name, value in settings.items() if value}
-    loaded = load_settings(environ, to=receiver.url)
+    commands = [[*["check", "--json"]], ["status"], ["doctor"], [*["dead", "list"]]]
+    with Receiver(status=500) as receiver:
+        told = told_by_a_worker(admin, receiver.url, settings)
+        loaded = load_settings(environ, to=receiver.url)
     told += [repr(loaded), str(loaded), repr(loaded.destinations["broker"])]
-    for words in (["check"], ["check", "--json"], ["status"], ["destinations", "list"]):
-        result = CliRunner().invoke(group, words, env=environ)
-        told.append(result.output + str(result.exception))
     # Both where the password is wrong and where it is right.
+    told += told_by_commands(environ, *commands, ["destinations", "list"])
     give_password(admin, FIRST)
-    for words in (["check", "--json"], ["status", "--json"], ["dead", "list"], ["doctor"]):
-        result = CliRunner().invoke(group, words, env=environ)
-        told.append(result.output + str(result.exception))
+    told += told_by_commands(environ, *commands)
     assert len(told) > 20
-    found = {secret for secret in SECRETS for text in told if secret in text}
-    assert not found
+    assert not {secret for secret in SECRETS for text in told if secret in text}

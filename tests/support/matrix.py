@@ -1,8 +1,8 @@
 """The postgres tier on every server that is supported: ``python -m tests.support.matrix 14 15``.
 
-Without versions, on all. Each server is that of PGOUTBOX_TEST_DSN_<VERSION>, else a container where Docker answers. With
-PGOUTBOX_TEST_POOLER, the ``host:port`` of a PgBouncer in transaction mode before the server of
-PGOUTBOX_TEST_DSN, that is one more.
+Without versions, on all. Each server is that of PGOUTBOX_TEST_DSN_<VERSION>, else a container where
+Docker answers. With PGOUTBOX_TEST_POOLER, the ``host:port`` of a PgBouncer in transaction mode
+before the server of PGOUTBOX_TEST_DSN, that is one more.
 """
 
 from __future__ import annotations
