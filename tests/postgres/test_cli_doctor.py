@@ -108,14 +108,14 @@ MESSAGES: dict[str, tuple[dict[str, Any], str, str]] = {
     "expired": (
         {"status": "processing", "lease_owner": "a", "lease_until": "2020-01-01Z"},
         "warning",
-        "1 messages for default have a lease that ran out",
+        "1 message for default under a lease that ran out",
     ),
     "blocked": (
         {"status": "dead", "pending_since": None, "ordering_key": "k"},
         "warning",
-        "1 lanes of default are blocked by a dead message",
+        "1 lane of default blocked by a dead message",
     ),
-    "dead": ({"status": "dead", "pending_since": None}, "note", "1 messages for default are dead"),
+    "dead": ({"status": "dead", "pending_since": None}, "note", "1 dead message for default"),
 }
 
 

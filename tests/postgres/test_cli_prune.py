@@ -38,7 +38,7 @@ def test_only_what_was_delivered_long_ago_is_deleted(dsn: str, conn: psycopg.Con
     skipped = DEAD | {"ordering_key": "k", "done_at": "2020-01-01Z"}
     kept = [insert(conn, **row) for row in (RECENT, DEAD, skipped, {})]
     result = prune(dsn, "--yes")
-    assert (result.exit_code, result.stdout) == (0, "1 delivered messages deleted\n")
+    assert (result.exit_code, result.stdout) == (0, "1 delivered message deleted\n")
     assert left(conn) == kept
 
 
@@ -75,7 +75,7 @@ def test_without_a_yes_nothing_is_deleted(dsn: str, conn: psycopg.Connection) ->
     number = insert(conn, **OLD)
     result = prune(dsn)
     assert result.exit_code == 2
-    assert "this would delete 1 delivered messages: say --yes" in result.stderr
+    assert "this would delete 1 delivered message: say --yes" in result.stderr
     assert "nothing was deleted; without --dry-run, 1" in prune(dsn, "--dry-run").stdout
     assert left(conn) == [number]
 

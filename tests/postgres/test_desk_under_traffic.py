@@ -149,5 +149,5 @@ def test_a_database_that_goes_away_is_told_with_how_many_were_done(
     _, err = process.communicate(timeout=30)
     [(audited,)] = conn.execute("SELECT count(*) FROM outbox_audit").fetchall()
     assert process.returncode == 1
-    assert f"the database failed after {audited} messages were requeued" in err
+    assert f"the database failed after {audited} messages had been requeued" in err
     assert "The same command goes on with the rest" in err

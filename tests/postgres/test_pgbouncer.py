@@ -109,7 +109,7 @@ def test_migrating_works_where_nothing_lasts_between_statements(
         (["dead", "requeue", "--all", "--reason", "repaired", "--yes"], "1 dead message requeued"),
         (["dead", "skip", "DEAD", "--reason", "never mind"], "goes on without message"),
         (["dead", "discard", "--all", "--reason", "tests", "--yes"], "dead messages discarded"),
-        (["prune", "--older-than", "1d", "--yes"], "1 delivered messages deleted"),
+        (["prune", "--older-than", "1d", "--yes"], "1 delivered message deleted"),
         (["enqueue", "--aggregate-type", "a", "--aggregate-id", "1", "--event-type", "E"], ""),
     ],
 )

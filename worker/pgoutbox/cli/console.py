@@ -39,6 +39,11 @@ def say_json(value: Mapping[str, object]) -> None:
     click.echo(json.dumps(value, default=str, ensure_ascii=False))
 
 
+def some(count: int, noun: str) -> str:
+    """``1 message``, ``2 messages``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def headers_of(given: Iterable[str]) -> dict[str, str]:
     """What the option ``--header NAME=VALUE`` said, each time."""
     headers = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pgoutbox.cli.console import FAILURE, INTERRUPTED, OK, complain, progress, say, say_json
+from pgoutbox.cli.console import FAILURE, INTERRUPTED, OK, complain, progress, say, say_json, some
 from pgoutbox.cli.dead_list import tell_letters
 from pgoutbox.cli.interrupt import until_interrupted
 from pgoutbox.destinations.rate import Rate
@@ -85,7 +85,7 @@ class _Run:
                 advance(len(some))
         except OperationalError as error:
             raise PgOutboxError(
-                f"the database failed after {self.done} messages were"
+                f"the database failed after {some(self.done, 'message')} had been"
                 f" {DONE[self.work.action]}, each of them once: {str(error).strip()}."
                 f" {self.how_to_go_on}"
             ) from error
@@ -153,9 +153,9 @@ def _ask(work: Work, total: int) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(
-            f"this would {work.action} {_messages(total)}: say --yes, or look first with --dry-run"
+            f"this would {work.action} {some(total, 'dead message')}: say --yes, or look first with --dry-run"
         )
-    click.confirm(f"{work.action} {_messages(total)}?", abort=True, err=True)
+    click.confirm(f"{work.action} {some(total, 'dead message')}?", abort=True, err=True)
 
 
 def _tell_none(work: Work, *, as_json: bool) -> None:
@@ -170,7 +170,7 @@ def _tell_dry(work: Work, total: int, *, as_json: bool) -> None:
         say_json({"action": work.action, "done": 0, "would_do": total})
     else:
         say(
-            f"nothing was changed; without --dry-run, {_messages(total)} would be"
+            f"nothing was changed; without --dry-run, {some(total, 'dead message')} would be"
             f" {DONE[work.action]}"
         )
 
@@ -198,7 +198,7 @@ def _tell_end(run: _Run, *, seconds: float, as_json: bool) -> int:
 
 
 def _say_end(run: _Run, *, left: int, seconds: float) -> None:
-    told = f"{_messages(run.done)} {DONE[run.work.action]} in {seconds:.1f}s"
+    told = f"{some(run.done, 'dead message')} {DONE[run.work.action]} in {seconds:.1f}s"
     if run.late and run.work.action == "requeue":
         told += f", {run.late} of them out of order, since their lanes had gone on"
     if left:
@@ -206,7 +206,3 @@ def _say_end(run: _Run, *, left: int, seconds: float) -> None:
             "" if run.stop.is_set() or run.limit else ", which somebody else is deciding about"
         )
     say(told)
-
-
-def _messages(count: int) -> str:
-    return f"{count} dead message{'' if count == 1 else 's'}"

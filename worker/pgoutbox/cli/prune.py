@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pgoutbox.cli.connect import connect, dsn_option, schema_option, settings_for
-from pgoutbox.cli.console import INTERRUPTED, OK, complain, progress, say, say_json
+from pgoutbox.cli.console import INTERRUPTED, OK, complain, progress, say, say_json, some
 from pgoutbox.cli.dead_errors import explained
 from pgoutbox.cli.interrupt import until_interrupted
 
@@ -82,9 +82,9 @@ def _ask(total: int, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(
-            f"this would delete {total} delivered messages: say --yes, or look first with --dry-run"
+            f"this would delete {some(total, 'delivered message')}: say --yes, or look first with --dry-run"
         )
-    click.confirm(f"delete {total} delivered messages?", abort=True, err=True)
+    click.confirm(f"delete {some(total, 'delivered message')}?", abort=True, err=True)
 
 
 def _tell(run: _Run, left: int, *, dry_run: bool, as_json: bool) -> int:
@@ -92,9 +92,9 @@ def _tell(run: _Run, left: int, *, dry_run: bool, as_json: bool) -> int:
         stopped = run.stop.is_set()
         say_json({"deleted": run.done, "left": left, "kept": run.keep, "interrupted": stopped})
     elif dry_run:
-        say(f"nothing was deleted; without --dry-run, {left} delivered messages would be")
+        say(f"nothing was deleted; without --dry-run, {some(left, 'delivered message')} would be")
     else:
-        say(f"{run.done} delivered messages deleted" + (f"; {left} left" if left else ""))
+        say(f"{some(run.done, 'delivered message')} deleted" + (f"; {left} left" if left else ""))
     if run.stop.is_set():
         complain("interrupted; the same command goes on with the rest")
         return INTERRUPTED

@@ -58,7 +58,7 @@ def of_table(found: Condition, *, schema: str) -> Iterator[Finding]:
     if found.waiting_for_locks:
         yield Finding(
             severity="warning",
-            seen=f"{found.waiting_for_locks} sessions wait for a lock on all of {table}",
+            seen=f"{_some(found.waiting_for_locks, 'session')} waiting for a lock on all of {table}",
             do="See who holds it: docs/sql/locks.sql. A migration of the table must be brief.",
         )
     if found.frozen_age > FROZEN * found.freeze_max_age:
@@ -146,7 +146,7 @@ def _of_destination(name: str, counts: DestinationStatistics, *, served: bool) -
     if not served:
         yield Finding(
             severity="problem",
-            seen=f"no worker serves {name}, which {counts.undelivered} messages are for",
+            seen=f"no worker serves {name}, which has {_some(counts.undelivered, 'message')} waiting",
             do=f"Start one with PGOUTBOX_DESTINATIONS__{name.upper()}__URL, or find the producer"
             " that has the name wrong.",
         )
@@ -161,20 +161,24 @@ def _of_destination(name: str, counts: DestinationStatistics, *, served: bool) -
     if counts.expired:
         yield Finding(
             severity="warning",
-            seen=f"{counts.expired} messages for {name} have a lease that ran out",
+            seen=f"{_some(counts.expired, 'message')} for {name} under a lease that ran out",
             do="A worker died with them. A live one reclaims them within seconds; if they stay, no"
             f" worker serves {name}.",
         )
     if counts.blocked_lanes:
         yield Finding(
             severity="warning",
-            seen=f"{counts.blocked_lanes} lanes of {name} are blocked by a dead message, the oldest"
-            f" for {counts.oldest_blocked_age:.0f} seconds",
+            seen=f"{_some(counts.blocked_lanes, 'lane')} of {name} blocked by a dead message, the"
+            f" oldest for {counts.oldest_blocked_age:.0f} seconds",
             do=f"pgoutbox dead list --destination {name}; then requeue, skip or discard.",
         )
     elif counts.dead:
         yield Finding(
             severity="note",
-            seen=f"{counts.dead} messages for {name} are dead",
+            seen=f"{_some(counts.dead, 'dead message')} for {name}",
             do=f"pgoutbox dead list --destination {name}; then requeue or discard.",
         )
+
+
+def _some(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
