@@ -79,10 +79,10 @@ class _Run:
             sizes=self.sizes(),
         )
         try:
-            for some in deciding:
-                self.done += len(some)
-                self.late += sum(letter.late for letter in some)
-                advance(len(some))
+            for decided in deciding:
+                self.done += len(decided)
+                self.late += sum(letter.late for letter in decided)
+                advance(len(decided))
         except OperationalError as error:
             raise PgOutboxError(
                 f"the database failed after {some(self.done, 'message')} had been"
@@ -153,7 +153,8 @@ def _ask(work: Work, total: int) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(
-            f"this would {work.action} {some(total, 'dead message')}: say --yes, or look first with --dry-run"
+            f"this would {work.action} {some(total, 'dead message')}: say --yes, or look first with"
+            " --dry-run"
         )
     click.confirm(f"{work.action} {some(total, 'dead message')}?", abort=True, err=True)
 

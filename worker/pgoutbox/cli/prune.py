@@ -82,7 +82,8 @@ def _ask(total: int, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(
-            f"this would delete {some(total, 'delivered message')}: say --yes, or look first with --dry-run"
+            f"this would delete {some(total, 'delivered message')}: say --yes, or look first with"
+            " --dry-run"
         )
     click.confirm(f"delete {some(total, 'delivered message')}?", abort=True, err=True)
 

@@ -58,7 +58,7 @@ def of_table(found: Condition, *, schema: str) -> Iterator[Finding]:
     if found.waiting_for_locks:
         yield Finding(
             severity="warning",
-            seen=f"{_some(found.waiting_for_locks, 'session')} waiting for a lock on all of {table}",
+            seen=f"{_some(found.waiting_for_locks, 'session')} waiting for a lock on {table}",
             do="See who holds it: docs/sql/locks.sql. A migration of the table must be brief.",
         )
     if found.frozen_age > FROZEN * found.freeze_max_age:
@@ -146,7 +146,7 @@ def _of_destination(name: str, counts: DestinationStatistics, *, served: bool) -
     if not served:
         yield Finding(
             severity="problem",
-            seen=f"no worker serves {name}, which has {_some(counts.undelivered, 'message')} waiting",
+            seen=f"no worker serves {name}: {_some(counts.undelivered, 'message')} undelivered",
             do=f"Start one with PGOUTBOX_DESTINATIONS__{name.upper()}__URL, or find the producer"
             " that has the name wrong.",
         )
