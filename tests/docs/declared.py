@@ -57,6 +57,7 @@ DECLARED: dict[str, dict[str, str]] = {
         "[yaml]": "tests/unit/operator/test_docs.py",
         "What it says [console]": "tests/unit/operator/test_docs.py",
     },
+    "docs/poolers.md": {"PgBouncer, in transaction mode [text]": SAMPLE},
     "docs/ordering.md": {"Seeing and unblocking lanes [text]": SAMPLE},
     "docs/producers.md": {
         "Producers [text]": "names roles and schemas of the reader's own",
