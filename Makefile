@@ -104,6 +104,13 @@ lock: $(READY) ## Resolve the dependencies again, for every supported Python
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-emit-index-url --no-annotate --all-extras --upgrade \
 		--output-file requirements.lock pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-emit-index-url --no-annotate --constraint requirements.lock \
+		--extra worker --extra brokers --extra otel --extra operator \
+		--output-file requirements-image.lock pyproject.toml
+	echo "hatchling>=1.27" | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-emit-index-url --no-annotate --constraint requirements.lock \
+		--output-file requirements-build.lock -
 
 .PHONY: clean
 clean: ## Remove the virtual environment and every cache
