@@ -62,6 +62,7 @@ check: $(READY) ## Lint, types, import direction and generated docs; writes noth
 	$(BIN)/python -m pgoutbox.telemetry.catalogue.page --check
 	$(BIN)/python -m pgoutbox.cli.reference --check
 	$(BIN)/python -m monitoring.render --check
+	$(BIN)/python -m charts.render --check
 	$(BIN)/python -m pgoutbox_operator.crd --check
 
 .PHONY: fmt
@@ -72,6 +73,7 @@ fmt: $(READY) ## Format the code and write the generated docs
 	$(BIN)/python -m pgoutbox.telemetry.catalogue.page --write
 	$(BIN)/python -m pgoutbox.cli.reference --write
 	$(BIN)/python -m monitoring.render --write
+	$(BIN)/python -m charts.render --write
 	$(BIN)/python -m pgoutbox_operator.crd --write
 
 .PHONY: bench
