@@ -201,13 +201,8 @@ def test_what_to_do_next_is_said() -> None:
 
 def test_alerts_and_dashboard_are_in_the_chart() -> None:
     [rule] = of_kind(render(EVERYTHING), "PrometheusRule")
-    alerts = [
-        each["alert"]
-        for one in rule["spec"]["groups"]
-        for each in group["rules"]
-        if "alert" in each
-    ]
-    assert "OutboxDeadLetterGrowth" in alerts
+    rules = [each for one in rule["spec"]["groups"] for each in one["rules"]]
+    assert "OutboxDeadLetterGrowth" in {each.get("alert") for each in rules}
     [dashboard] = of_kind(render(EVERYTHING), "ConfigMap", "monitoring")
     assert json.loads(dashboard["data"]["pgoutbox.json"])["title"]
     assert yaml.safe_load((CHART / "Chart.yaml").read_text())["name"] == "pgoutbox"
