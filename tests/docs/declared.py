@@ -9,6 +9,7 @@ from __future__ import annotations
 
 SAMPLE = "a sample of what is printed or stored"
 SYNTAX = "the grammar of a URL"
+CLUSTER = "needs a cluster and an image; tests/chart renders the chart in every way"
 BROKER = "needs the broker and its tools; `make test-brokers` sends to a real one"
 PRODUCER_DOCS = "tests/postgres/test_producer_docs.py"
 DEAD = (
@@ -27,7 +28,7 @@ PUBLISHER = (
 )
 
 DECLARED: dict[str, dict[str, str]] = {
-    "README.md": {"The walk [text]": "a drawing"},
+    "README.md": {"The walk [text]": "a drawing", "On Kubernetes [sh]": CLUSTER},
     "docs/concepts.md": {"The walk [text]": "a drawing"},
     "docs/demo.md": {"The demo [sh]": "tests/postgres/test_demo.py"},
     "docs/formats.md": {
@@ -36,6 +37,7 @@ DECLARED: dict[str, dict[str, str]] = {
         "Examples [sh]": "writes the golden files that tests/unit/test_wire_golden.py reads",
     },
     "docs/kafka.md": {"Start [sh]": BROKER, "The URL [text]": SYNTAX},
+    "docs/kubernetes.md": {"[sh]": CLUSTER},
     "docs/metrics.md": {"Of the exporter [sh]": "tests/postgres/test_exporter.py"},
     "docs/monitoring.md": {
         "Loading the rules [sh]": "needs promtool; tests/monitoring reads the rules",
