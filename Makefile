@@ -52,6 +52,10 @@ test-cluster: $(READY) ## Run the tests against the Kubernetes cluster that KUBE
 docs: $(READY) ## Build the documentation's site in build/site; every link and anchor has to lead somewhere
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
+.PHONY: e2e
+e2e: $(READY) ## Install the chart on the cluster that KUBECONFIG names, and drain, kill and evict its pods under load; CONTRIBUTING.md says what it needs
+	$(BIN)/python -m pytest -m e2e -p no:randomly
+
 .PHONY: check
 check: $(READY) ## Lint, types, import direction and generated docs; writes nothing
 	$(BIN)/ruff check

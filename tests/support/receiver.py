@@ -30,7 +30,9 @@ class Delivery(NamedTuple):
 class Receiver:
     """Answers every request with ``status`` after ``seconds``, in a thread of its own."""
 
-    def __init__(self, *, status: int = 204, seconds: float = 0.0) -> None:
+    def __init__(self, *, status: int = 204, seconds: float = 0.0, host: str = "127.0.0.1") -> None:
+        """``host`` is an address of this machine that the worker can reach."""
+        self._host = host
         self.status = status
         self.seconds = seconds
         self.deliveries: list[Delivery] = []
@@ -84,9 +86,9 @@ class Receiver:
         app.router.add_post("/", self._take)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, self._host, 0)
         await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/"
+        self.url = f"http://{self._host}:{self._runner.addresses[0][1]}/"
 
     async def _stop(self) -> None:
         assert self._runner is not None
