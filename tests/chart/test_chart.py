@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from charts.render import CHOICES, main, values as described
 from pgoutbox.settings import load_settings
+from pgoutbox.telemetry.catalogue.exporter import PENDING_MESSAGES
 from pgoutbox_operator.cli import group
 from pgoutbox_operator.crd.definition import definition
 from tests.support.helm import CASES, CHART, case, merged, notes, of_kind, pods, render
@@ -138,6 +139,25 @@ def test_workers_take_the_settings_that_they_are_given(name: str) -> None:
     assert given["POD_NAME"] == "pod"
 
 
+def test_a_million_is_written_in_digits() -> None:
+    values = merged(MINIMAL, workers__settings={"A": 1000000}, autoscaling__maxAgeSeconds=1000000)
+    found = render(values)
+    [workers] = of_kind(found, "Deployment", "workers")
+    [container] = workers["spec"]["template"]["spec"]["containers"]
+    assert {"name": "PGOUTBOX_A", "value": "1000000"} in container["env"]
+    [scaler] = of_kind(found, "OutboxScaler")
+    assert scaler["spec"]["objective"]["maxAgeSeconds"] == 1000000
+
+
+def test_keda_asks_for_series_that_the_exporter_has() -> None:
+    [scaled] = of_kind(render(case("keda")), "ScaledObject")
+    [trigger] = scaled["spec"]["triggers"]
+    [name] = re.findall(r"outbox_\w+", trigger["metadata"]["query"])
+    assert name == PENDING_MESSAGES.name
+    [states] = re.findall(r'state=~"([^"]+)"', trigger["metadata"]["query"])
+    assert set(states.split("|")) <= set(PENDING_MESSAGES.values["state"])
+
+
 def test_a_new_configuration_is_a_new_pod() -> None:
     before, after = (
         of_kind(render(merged(EVERYTHING, workers__config=text)), "Deployment", "workers")[0]
@@ -157,6 +177,21 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "budget": (
         {"autoscaling__connectionBudget": {"total": 10, "reserved": 8}},
         "leaves 2 connections, and 1 workers take up to 4",
+    ),
+    "budget of a fixed number": (
+        {
+            "autoscaling": {"type": "none", "connectionBudget": {"total": 10}},
+            "workers__replicas": 3,
+        },
+        "leaves 10 connections, and 3 workers take up to 12",
+    ),
+    "budget under KEDA": (
+        {"autoscaling": {"type": "keda", "connectionBudget": {"total": 10}}},
+        "lower workers.poolMax or autoscaling.maxReplicas",
+    ),
+    "a setting that is a value": (
+        {"workers__settings": {"DRAIN__SOFT": "25"}},
+        "workers.settings.DRAIN__SOFT is set by workers.drainSoftSeconds",
     ),
     "keda": ({"autoscaling__type": "keda"}, "autoscaling.keda.serverAddress is required"),
     "misspelt": ({"workers__replicaz": 2}, "replicaz"),

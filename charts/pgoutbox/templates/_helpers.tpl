@@ -89,12 +89,12 @@ capabilities:
 {{- define "pgoutbox.databaseVolumes" -}}
 - name: database
   secret:
-    secretName: {{ .secret }}
+    secretName: {{ .secret | quote }}
     defaultMode: 0440
 {{- if .root.Values.database.caSecret }}
 - name: ca
   secret:
-    secretName: {{ .root.Values.database.caSecret }}
+    secretName: {{ .root.Values.database.caSecret | quote }}
 {{- end }}
 {{- end -}}
 
