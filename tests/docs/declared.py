@@ -70,7 +70,10 @@ DECLARED: dict[str, dict[str, str]] = {
     "docs/producers-sql.md": dict.fromkeys(
         ("[go]", "[java]", "[js]"), "tests/postgres/test_producers_sql_docs.py"
     ),
-    "docs/producers-*": {"[python]": PRODUCER_DOCS},
+    "docs/producers-asyncpg.md": {"[python]": PRODUCER_DOCS},
+    "docs/producers-django.md": {"[python]": "tests/docs/test_django.py"},
+    "docs/producers-fastapi.md": {"[python]": PRODUCER_DOCS},
+    "docs/producers-sqlalchemy.md": {"[python]": PRODUCER_DOCS},
     "docs/publishers.md": {
         "Trying a destination [console]": "tests/postgres/test_cli_destinations.py",
         "[python]": PUBLISHER,
@@ -102,8 +105,6 @@ DECLARED: dict[str, dict[str, str]] = {
         "[text]": "tests/telemetry_e2e/test_one_trace.py",
     },
     "docs/tracing.md": {
-        "Tracing [sh]": "tests/telemetry_e2e/test_one_trace.py",
         "Variables [sh]": "needs Jaeger in a container",
-        "Variables [python]": "tests/telemetry_e2e/test_one_trace.py",
     },
 }

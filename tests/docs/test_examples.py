@@ -4,8 +4,9 @@ How to write a block, by its language (every block has one):
 
 `sh`      Typed by bash, which stops at the first failure, in a folder of the page's own.
           PGOUTBOX_DSN leads to a migrated, empty database; every `postgresql://...` in the block
-          becomes that database, and https://consumer.example/events an endpoint that takes
-          everything. programs.py says how `pip install`, `pgoutbox run` and `psql` are typed.
+          becomes that database, https://consumer.example/events an endpoint that takes
+          everything, and http://collector:4318 one that takes traces. programs.py says how
+          `pip install`, `pgoutbox run` and `psql` are typed.
 `python`  Run in the same place. The `sh` and `python` blocks of a page are one story: what one
           exports, assigns or defines is there for those that follow.
 `sql`     Run in order, in one transaction that is rolled back, apart from that story.
@@ -41,6 +42,7 @@ from tests.docs import programs
 from tests.docs.declared import DECLARED
 from tests.docs.fences import PAGES, ROOT, Block, all_blocks, blocks
 from tests.monitoring.test_runbooks import PROGRAMS, parse
+from tests.support.otlp import Collector
 from tests.support.receiver import Receiver
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ DELIVERED = {"README.md": 1, "docs/quickstart.md": 3}
 """Of stories that deliver messages, how many; none of them is left over."""
 DOCUMENTED = re.compile(r"\bpostgresql(\+\w+)?://[^\s'\"`)]*")
 CONSUMER = "https://consumer.example/events"
+COLLECTOR = "http://collector:4318"
 SETTINGS_TABLES = {"destinations", "databases", "database", "lease", "drain", "retention", "desk"}
 SECRETS = {
     "partner": "whsec_" + "c2VjcmV0" * 4,
@@ -100,9 +103,12 @@ def as_uri(dsn: str) -> str:
     return f"postgresql:///{quote(parts.pop('dbname'), '')}?{urlencode(parts)}"
 
 
-def here(text: str, uri: str) -> str:
-    """With the test's database for every one that is written out."""
-    return DOCUMENTED.sub(lambda found: f"postgresql{found[1] or ''}{uri[10:]}", text)
+def here(text: str, uri: str, ends: dict[str, str]) -> str:
+    """With the test's own database and endpoints for all that are written out."""
+    text = DOCUMENTED.sub(lambda found: f"postgresql{found[1] or ''}{uri[10:]}", text)
+    for documented, end in ends.items():
+        text = text.replace(documented, end)
+    return text
 
 
 def environment(dsn: str, folder: Path) -> dict[str, str]:
@@ -110,7 +116,8 @@ def environment(dsn: str, folder: Path) -> dict[str, str]:
     programs.put_into(folder / "bin")
     (folder / "home").mkdir()
     paths = [str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PGOUTBOX_")}
+    ours = ("PGOUTBOX_", "OTEL_")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return clean | {
         "PATH": os.pathsep.join(paths),
         "PYTHONPATH": str(ROOT),
@@ -148,27 +155,57 @@ def test_a_page_is_followed_from_top_to_bottom(
 ) -> None:
     conn.execute(PREPARED.get(page, "").encode())
     uri = as_uri(dsn)
-    environ = environment(uri, tmp_path)
-    with Receiver() as receiver:
-        texts = [
-            (each.language, str(each), here(each.text, uri).replace(CONSUMER, receiver.url))
-            for each in STORIES[page]
-        ]
-        (tmp_path / "steps.json").write_text(json.dumps(texts))
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.docs.reader", str(tmp_path / "steps.json")],
-            cwd=tmp_path / "home",
-            env=environ,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+    with Receiver() as receiver, Collector() as collector:
+        ends = {CONSUMER: receiver.url, COLLECTOR: collector.url}
+        steps = [(each.language, str(each), here(each.text, uri, ends)) for each in STORIES[page]]
+        (tmp_path / "steps.json").write_text(json.dumps(steps))
+        done = follow(tmp_path, environment(uri, tmp_path))
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     if page in DELIVERED:
         states = [state for (state,) in conn.execute("SELECT status FROM outbox").fetchall()]
         assert states == ["done"] * DELIVERED[page]
         assert receiver.deliveries
+    assert bool(collector.spans) == (page == "docs/tracing.md")
+
+
+def follow(folder: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Let a reader take the steps of `folder`, in a process of their own."""
+    return subprocess.run(
+        [sys.executable, "-m", "tests.docs.reader", str(folder / "steps.json")],
+        cwd=folder / "home",
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [("sh", "false\ntrue"), ("sh", "no-such-program | cat"), ("python", "1 / 0")],
+)
+def test_a_reader_for_whom_a_step_does_not_work_stops(
+    tmp_path: Path, language: str, text: str
+) -> None:
+    steps = [(language, "the step", text), ("sh", "never", "echo reached")]
+    (tmp_path / "steps.json").write_text(json.dumps(steps))
+    done = follow(tmp_path, environment("postgresql:///none", tmp_path))
+    assert done.returncode == 1
+    assert "the step" in done.stderr
+    assert "reached" not in done.stdout
+
+
+def test_a_reader_keeps_what_steps_before_have_set(tmp_path: Path) -> None:
+    steps = [
+        ("sh", "1", "one=1; export two=2"),
+        ("python", "2", "import os; three = os.environ['one'] + os.environ['two']"),
+        ("python", "3", "assert three == '12'"),
+        ("sh", "4", 'test "$one$two" = 12'),
+    ]
+    (tmp_path / "steps.json").write_text(json.dumps(steps))
+    done = follow(tmp_path, environment("postgresql:///none", tmp_path))
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("page", STATEMENTS)
