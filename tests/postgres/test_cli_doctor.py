@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 from psycopg.types.json import Jsonb
 
 from pgoutbox.cli.main import group
-from tests.support.horizons import held_snapshot
+from pgoutbox.database.doctor import read_condition
+from tests.support.horizons import held_snapshot, pass_transactions
 from tests.support.observing import eventually
 from tests.support.outbox_rows import fill, insert
 from tests.support.roles import login_role
 
 if TYPE_CHECKING:
-    import psycopg
     from click.testing import Result
 
 FSYNC = "fsync is off"
@@ -152,6 +153,37 @@ def test_dead_rows_that_vacuum_has_not_removed_are_told(dsn: str, conn: psycopg.
         [finding] = found
     assert finding["severity"] == "warning"
     assert "it was never vacuumed" in finding["seen"]
+
+
+def test_who_holds_the_horizon_back_is_named_with_what_to_do(
+    dsn: str, conn: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgoutbox.database.horizon.LATE_SECONDS", 0.0)
+    with held_snapshot(dsn) as report:
+        pass_transactions(conn)
+        [finding] = findings(dsn)
+        pid = report.info.backend_pid
+    assert finding["severity"] == "warning"
+    assert f"by backend {pid} (" in finding["seen"]
+    assert f"SELECT pg_terminate_backend({pid})" in finding["do"]
+
+
+def test_who_waits_for_a_lock_on_the_whole_table_is_told(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    def waiting() -> int:
+        found = read_condition(conn, schema="public")
+        assert found is not None
+        return found.waiting_for_locks
+
+    with psycopg.connect(dsn) as holder, psycopg.connect(dsn, autocommit=True) as migration:
+        holder.execute("SELECT FROM outbox LIMIT 1")
+        assert waiting() == 0
+        migration.pgconn.send_query(b"ALTER TABLE outbox ADD remark text")
+        eventually(lambda: waiting() == 1, "the lock is waited for")
+        migration.cancel_safe()
+        while migration.pgconn.get_result():
+            pass
 
 
 def test_people_read_what_it_is_and_below_what_to_do_the_worst_first(

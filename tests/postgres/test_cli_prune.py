@@ -13,6 +13,7 @@ from tests.support.outbox_rows import fill, insert
 from tests.support.roles import as_worker, login_role
 
 if TYPE_CHECKING:
+    import pytest
     from click.testing import Result
 
 DONE = {"status": "done", "pending_since": None}
@@ -76,7 +77,10 @@ def test_without_a_yes_nothing_is_deleted(dsn: str, conn: psycopg.Connection) ->
     result = prune(dsn)
     assert result.exit_code == 2
     assert "this would delete 1 delivered message: say --yes" in result.stderr
-    assert "nothing was deleted; without --dry-run, 1" in prune(dsn, "--dry-run").stdout
+    assert (
+        "nothing was done; without --dry-run this would delete 1 delivered"
+        in prune(dsn, "--dry-run").stdout
+    )
     assert left(conn) == [number]
 
 
@@ -87,6 +91,45 @@ def test_it_takes_turns_with_the_workers(dsn: str, conn: psycopg.Connection) -> 
         waited = prune(dsn, "--yes", "--time-budget", "0.3")
         assert (waited.exit_code, waited.stdout) == (0, "0 delivered messages deleted; 5 left\n")
         worker.rollback()
+    assert prune(dsn, "--yes").stdout == "5 delivered messages deleted\n"
+
+
+def test_under_the_mode_archive_what_has_a_day_there_is_moved_and_not_deleted(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    conn.execute("SELECT outbox_archive_prepare(1)")
+    moved = insert(conn, **DONE, done_at=conn.execute("SELECT now()").fetchall()[0][0])
+    insert(conn, **OLD)
+    mode = {"PGOUTBOX_RETENTION__MODE": "archive"}
+    would = prune(dsn, "--older-than", "0s", "--dry-run", **mode).stdout
+    assert "move 1 delivered message to the archive and delete 1 delivered message" in would
+    told = json.loads(prune(dsn, "--older-than", "0s", "--yes", "--json", **mode).stdout)
+    assert (told["moved"], told["deleted"], told["left"]) == (1, 1, 0)
+    assert conn.execute("SELECT id FROM outbox_archive").fetchall() == [(moved,)]
+    assert left(conn) == []
+
+
+def test_what_something_refers_to_stays_is_told_and_keeps_nothing_else(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    fill_done(conn, 20)
+    numbers = left(conn)
+    referred = [numbers[0], numbers[7], numbers[19]]
+    conn.execute("CREATE TABLE invoice (id bigint REFERENCES outbox (id))")
+    conn.execute("INSERT INTO invoice SELECT unnest(%s::bigint[])", [referred])
+    result = prune(dsn, "--yes", "--batch", "8")
+    assert (result.exit_code, result.stdout) == (1, "17 delivered messages deleted; 3 left\n")
+    assert "3 messages cannot be removed, among them id" in result.stderr
+    assert "foreign key" in result.stderr
+    assert left(conn) == referred
+
+
+def test_what_is_very_much_is_not_counted_to_the_end(
+    dsn: str, conn: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgoutbox.cli.prune_run.MOST", 3)
+    fill_done(conn, 5)
+    assert "delete at least 3 delivered messages" in prune(dsn, "--dry-run").stdout
     assert prune(dsn, "--yes").stdout == "5 delivered messages deleted\n"
 
 

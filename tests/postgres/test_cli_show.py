@@ -159,7 +159,7 @@ def test_what_is_not_known_exits_with_1(dsn: str, named: object) -> None:
     assert f"nothing is known of {named}" in result.stderr
 
 
-def test_a_search_ends_when_its_time_is_up_and_says_how_to_go_on(
+def test_a_search_for_a_message_id_ends_in_time_and_says_what_it_left_and_how_to_go_on(
     dsn: str, conn: psycopg.Connection
 ) -> None:
     conn.execute("ALTER TABLE outbox RENAME TO real")
@@ -170,8 +170,23 @@ def test_a_search_ends_when_its_time_is_up_and_says_how_to_go_on(
     insert(conn)
     result = show(dsn, uuid.uuid4(), "--seconds", "0.05")
     assert result.exit_code == 1
-    assert "was searched for 0.05 seconds" in result.stderr
-    assert "--seconds allows more" in result.stderr
+    assert "is not dead and nobody decided about it" in result.stderr
+    assert "not searched to the end within 0.05 seconds: --seconds allows more" in result.stderr
+
+
+def test_a_search_for_an_id_ends_in_time_and_does_not_advise_to_search_for_that_id(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    conn.execute("SELECT outbox_archive_prepare(1)")
+    conn.execute("ALTER TABLE outbox_archive RENAME TO days")
+    conn.execute(
+        "CREATE VIEW outbox_archive AS SELECT * FROM days WHERE (SELECT true FROM pg_sleep(60))"
+    )
+    result = show(dsn, 77, "--seconds", "0.05")
+    assert result.exit_code == 1
+    assert "message 77 is not in the outbox" in result.stderr
+    assert "the audit and the archive were not searched to the end" in result.stderr
+    assert "outbox_ids" not in result.stderr
 
 
 SECRET = {"card": {"number": "4111"}, "id": 7}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pgoutbox.cli import prune_run
 from pgoutbox.database import letters, life
 from pgoutbox.database.letters import Selection
 from tests.support.outbox_rows import fill
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 CHOOSE = {"after_destination": "", "after_id": 0, "limit": 200}
 MESSAGE = {"message_id": "00000000-0000-4000-8000-000000000000", "limit": 10, "id": 1}
+
+OLD = {"keep": "2 days", "most": 1000}
 
 
 def values(**conditions: str) -> dict[str, Any]:
@@ -33,6 +36,9 @@ CASES = {
     "row": (life._ROW, MESSAGE, "outbox_pkey"),
     "known": (life._KNOWN, MESSAGE, "outbox_audit_message"),
     "audit": (life._AUDIT, MESSAGE, "outbox_audit_message"),
+    "to delete": (prune_run.TO_DELETE, OLD | {"archive": False}, "outbox_done"),
+    "to delete beside an archive": (prune_run.TO_DELETE, OLD | {"archive": True}, "outbox_done"),
+    "to move": (prune_run.TO_MOVE, OLD, "outbox_done"),
 }
 
 

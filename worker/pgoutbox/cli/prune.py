@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import math
 import sys
-import threading
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pgoutbox.cli.connect import connect, dsn_option, schema_option, settings_for
-from pgoutbox.cli.console import INTERRUPTED, OK, complain, progress, say, say_json, some
+from pgoutbox.cli.console import FAILURE, INTERRUPTED, OK, complain, progress, say, say_json, some
 from pgoutbox.cli.dead_errors import explained
 from pgoutbox.cli.interrupt import until_interrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import psycopg
-
-TURN_SECONDS = 0.1
-"""Between two attempts while a worker prunes by itself."""
-
-# Index outbox_done.
-COUNT = b"""
-SELECT count(*) FROM outbox
- WHERE status = 'done' AND done_at < now() - %(keep)s::interval
-"""
-
+    from pgoutbox.cli.prune_run import Count, Run
 
 GRANTS = """\
 GRANT SELECT, DELETE, UPDATE (status) ON {schema}.outbox TO {role}"""
@@ -58,88 +44,70 @@ def command(**options: Any) -> int:  # noqa: ANN401 - each is declared above
 
     They do it by themselves, a little at a time; this is for when much is to go soon, as after
     PGOUTBOX_RETENTION__DAYS was lowered. Dead messages stay, and so does what is not delivered.
-    It takes the workers' role, outbox_dispatcher.
+    It takes the workers' role, outbox_dispatcher, and their PGOUTBOX_RETENTION__MODE: under
+    archive, what has a day in the archive is moved there.
     """
+    from pgoutbox.cli.prune_run import Run  # noqa: PLC0415 - slow
+
     settings = settings_for(options["dsn"], options["schema"])
-    schema = settings.database.schema_name
+    schema, retention = settings.database.schema_name, settings.retention
     budget = options["time_budget"]
-    keep = options["older_than"] or f"{settings.retention.days} days"
-    until = math.inf if budget is None else time.monotonic() + budget
     with connect(settings) as conn, explained(conn, schema, doing="prune", grants=GRANTS):
-        run = _Run(conn=conn, schema=schema, keep=keep, batch=options["batch"], until=until)
-        total = run.count()
-        if total and not options["dry_run"]:
-            _ask(total, yes=options["yes"])
-            with until_interrupted(run.stop), progress("prune", total) as advance:
+        run = Run(
+            conn=conn,
+            schema=schema,
+            keep=options["older_than"] or f"{retention.days} days",
+            archive=retention.mode == "archive",
+            batch=options["batch"],
+            until=math.inf if budget is None else time.monotonic() + budget,
+        )
+        left = run.left()
+        if any(left) and not options["dry_run"]:
+            _ask(left, yes=options["yes"])
+            with until_interrupted(run.stop), progress("prune", sum(left)) as advance:
                 for count in run.pieces():
                     advance(count)
-        left = run.count() if run.done else total
+            left = run.left()
     return _tell(run, left, dry_run=options["dry_run"], as_json=options["as_json"])
 
 
-def _ask(total: int, *, yes: bool) -> None:
+def _ask(left: Count, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(
-            f"this would delete {some(total, 'delivered message')}: say --yes, or look first with"
-            " --dry-run"
+            f"this would {_doing(left)}: say --yes, or look first with --dry-run"
         )
-    click.confirm(f"delete {some(total, 'delivered message')}?", abort=True, err=True)
+    click.confirm(f"{_doing(left)}?", abort=True, err=True)
 
 
-def _tell(run: _Run, left: int, *, dry_run: bool, as_json: bool) -> int:
+def _doing(left: Count) -> str:
+    delete = f"delete {_counted(left.deleted)}"
+    return f"move {_counted(left.moved)} to the archive and {delete}" if left.moved else delete
+
+
+def _counted(count: int) -> str:
+    from pgoutbox.cli.prune_run import MOST  # noqa: PLC0415 - slow
+
+    return f"{'' if count < MOST else 'at least '}{some(count, 'delivered message')}"
+
+
+def _tell(run: Run, left: Count, *, dry_run: bool, as_json: bool) -> int:
+    stopped = run.stop.is_set()
     if as_json:
-        stopped = run.stop.is_set()
-        say_json({"deleted": run.done, "left": left, "kept": run.keep, "interrupted": stopped})
+        done = {"deleted": run.deleted, "moved": run.moved, "left": sum(left), "kept": run.keep}
+        say_json(done | {"refused": run.refused, "interrupted": stopped})
     elif dry_run:
-        say(f"nothing was deleted; without --dry-run, {some(left, 'delivered message')} would be")
+        say(f"nothing was done; without --dry-run this would {_doing(left)}")
     else:
-        say(f"{some(run.done, 'delivered message')} deleted" + (f"; {left} left" if left else ""))
-    if run.stop.is_set():
+        moved = f"{some(run.moved, 'delivered message')} moved to the archive; "
+        told = f"{some(run.deleted, 'delivered message')} deleted"
+        said = (moved if run.moved else "") + told
+        say(f"{said}; {sum(left)} left" if any(left) else said)
+    if run.refused:
+        several = f"{some(len(run.refused), 'message')} cannot be removed"
+        complain(f"{several}, among them {run.refused[0]}")
+    if stopped:
         complain("interrupted; the same command goes on with the rest")
         return INTERRUPTED
-    return OK
-
-
-@dataclass(slots=True, kw_only=True)
-class _Run:
-    """One run, and how far it has come."""
-
-    conn: psycopg.Connection
-    schema: str
-    keep: str
-    batch: int
-    until: float
-    """On the monotonic clock."""
-    done: int = 0
-    stop: threading.Event = field(default_factory=threading.Event)
-
-    def count(self) -> int:
-        """How many there are to remove."""
-        return int(self._run(COUNT, {"keep": self.keep})[0])
-
-    def pieces(self) -> Iterator[int]:
-        """Remove them, a batch in each transaction. Yields how many each time."""
-        from pgoutbox.dispatch.retention import EVERYTHING, PRUNE  # noqa: PLC0415 - slow
-
-        values = {"keep": self.keep, "limit": self.batch, **EVERYTHING.parameters}
-        while not self.stop.is_set() and time.monotonic() < self.until:
-            ours, count = self._run(PRUNE, values)
-            if ours and not count:
-                return
-            if ours:
-                self.done += count
-                yield count
-            else:
-                # A worker is at it, and has the turn for a statement.
-                self.stop.wait(TURN_SECONDS)
-
-    def _run(self, statement: bytes, values: dict[str, Any]) -> tuple[Any, ...]:
-        from pgoutbox.database.desk import begin  # noqa: PLC0415 - slow
-
-        with self.conn.transaction():
-            begin(self.conn, self.schema)
-            self.conn.execute("SET LOCAL statement_timeout = '60s'")
-            [row] = self.conn.execute(statement, values).fetchall()
-        return tuple(row)
+    return FAILURE if run.refused else OK

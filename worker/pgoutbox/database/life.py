@@ -167,9 +167,21 @@ def lives(
             return _of_number(conn, named)
     except errors.QueryCanceled as error:
         raise PgOutboxError(
-            f"{named} was searched for {seconds:g} seconds without being found: --seconds allows"
-            " more, and its id in the outbox, which logs call outbox_ids, needs none"
+            f"{_searched(named)} within {seconds:g} seconds: --seconds allows more"
         ) from error
+
+
+def _searched(named: int | UUID) -> str:
+    if isinstance(named, UUID):
+        return (
+            f"{named} is not dead and nobody decided about it, and the other messages, which no"
+            " index knows by message id (by their id in the outbox, which logs call outbox_ids,"
+            " they are found at once), were not searched to the end"
+        )
+    return (
+        f"message {named} is not in the outbox, and the audit and the archive were not searched to"
+        " the end"
+    )
 
 
 def _of_number(conn: psycopg.Connection[Any], number: int) -> list[Life]:
