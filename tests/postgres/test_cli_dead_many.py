@@ -54,6 +54,8 @@ def status(conn: psycopg.Connection) -> dict[int, str]:
         (["--older-than", "3d"], {"old"}),
         (["--newer-than", "1 week"], {"mail", "percent", "typed", "head"}),
         (["--died-before", "2021-01-01Z", "--all"], {"old"}),
+        (["--died-after", "2021-01-01Z"], {"mail", "percent", "typed", "head"}),
+        (["--died-after", "2019-01-01Z", "--died-before", "2021-01-01Z"], {"old"}),
         (["--error", "gone", "--destination", "default"], {"typed"}),
     ],
 )
@@ -198,6 +200,9 @@ def test_nothing_that_fits_exits_with_1(dsn: str, conn: psycopg.Connection) -> N
         (["--destination", ""], "must not be empty"),
         (["--error", "a\x00b"], "NUL"),
         (["--older-than", "soon", "--yes"], "times are as in 90s, 30m, 2h, 3d"),
+        (["--older-than", "999999999999d", "--yes"], "times are as in 90s, 30m, 2h, 3d"),
+        (["--older-than=-2h", "--yes"], "must not be negative"),
+        (["--newer-than", "2h ago", "--yes"], "must not be negative"),
         (["--died-before", "noon?", "--all", "--yes"], "moments as in '2026-01-31 12:00+00'"),
         (["--all", "--rate", "0"], "--rate"),
         (["--all", "--batch", "0"], "--batch"),

@@ -214,6 +214,8 @@ def test_payload_and_headers_are_shown_only_when_asked_for_and_without_what_is_h
         (json.dumps(SECRET).encode(), "card.number", '"number": "[redacted]"'),
         (b"card 4111", "card.number", '"body_bytes": 9'),
         (b"card 4111", "", '"body": "card 4111"'),
+        (b"4111", "card.number", '"body_bytes": 4'),
+        (b"4111", "", '"payload": 4111'),
         (b"\xff\x00", "", '"body_bytes": 2'),
     ],
 )

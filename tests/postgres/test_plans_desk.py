@@ -10,6 +10,7 @@ from pgoutbox.cli import prune_run
 from pgoutbox.database import letters, life
 from pgoutbox.database.letters import Selection
 from tests.support.outbox_rows import fill
+from tests.support.plans import Prepared
 
 if TYPE_CHECKING:
     import psycopg
@@ -56,3 +57,16 @@ def test_it_reads_an_index_and_never_the_table(conn: psycopg.Connection, case: s
     plan = "\n".join(text for (text,) in rows)
     assert index in plan, plan
     assert "Seq Scan" not in plan, plan
+
+
+@pytest.mark.parametrize("statement", [letters._COUNT, letters._LIST, letters._CHOOSE])
+def test_prepared_for_whatever_is_asked_it_reads_the_same_index(
+    conn: psycopg.Connection, statement: bytes
+) -> None:
+    # What a driver prepares after some batches is planned without knowing the conditions.
+    fill(conn, 20_000, status="'done'", pending_since="NULL", done_at="now()")
+    fill(conn, 300, status="'dead'", pending_since="NULL")
+    conn.execute("ANALYZE outbox")
+    conn.execute("SET plan_cache_mode = force_generic_plan")
+    plan = Prepared(conn, "desk", statement).explain(values(error="x"))
+    assert {scan.rpartition(" ")[2] for scan in plan.scans} == {"outbox_dead"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -11,14 +13,16 @@ import pytest
 from pgoutbox.database import desk, letters
 from pgoutbox.database.letters import Selection
 from pgoutbox.dispatch.finalize import finalize
+from pgoutbox.dispatch.sweep import reap
 from pgoutbox.outcome import Bury
-from tests.support.leases import claim_as, settle
+from tests.support.leases import DESTINATION, LIMIT, claim_as, expire, settle
 from tests.support.outbox_rows import insert
 
 if TYPE_CHECKING:
     from pgoutbox.database.desk_writes import Action
     from tests.support.locks import Session
 
+LIMITS = {DESTINATION: LIMIT}
 DEAD: dict[str, Any] = {"status": "dead", "pending_since": None, "attempts": 12}
 
 
@@ -75,17 +79,56 @@ def test_what_was_locked_at_first_is_looked_at_again(
     assert (first, rest) == ([numbers[1]], [numbers[2], numbers[0]])
 
 
+def test_of_many_decisions_of_two_people_at_once_each_letter_has_one(
+    dsn: str, conn: psycopg.Connection[Any]
+) -> None:
+    numbers = [insert(conn, **DEAD) for _ in range(60)]
+    together = Barrier(2, timeout=20)
+
+    def decide(action: Action) -> list[int]:
+        with psycopg.connect(dsn, autocommit=True) as person:
+            together.wait()
+            return all_at_once(person, action)
+
+    with ThreadPoolExecutor(2) as pool:
+        requeued, discarded = pool.map(decide, ("requeue", "discard"))
+    assert sorted(requeued + discarded) == numbers
+    assert audited(conn) == sorted(
+        [(number, "requeue") for number in requeued] + [(number, "discard") for number in discarded]
+    )
+    left = conn.execute("SELECT id FROM outbox WHERE status = 'pending' ORDER BY id").fetchall()
+    assert [number for (number,) in left] == sorted(requeued)
+
+
+async def test_what_a_worker_is_burying_is_the_next_ones_to_decide_about(
+    aconn: psycopg.AsyncConnection[Any], conn: psycopg.Connection[Any], one: Session, two: Session
+) -> None:
+    number = insert(conn)
+    (message,) = await claim_as("a", one)
+    await expire(aconn, [message], attempts=LIMIT)
+    async with one.transaction():
+        assert await reap(one, LIMITS) == {DESTINATION: 1}
+        assert all_at_once(conn) == []
+    assert all_at_once(conn) == [number]
+    # The lease that it had is over: there is nothing to reap any more, and nothing to finalize.
+    assert not await reap(two, LIMITS)
+    assert (await finalize(two, settle([message]), retried=False)).lost == settle([message])
+    assert audited(conn) == [(number, "requeue")]
+
+
+@pytest.mark.parametrize("until", [None, "now", "tomorrow", "infinity"])
 async def test_a_message_that_dies_again_meanwhile_is_left_alone(
-    dsn: str, conn: psycopg.Connection[Any], one: Session
+    dsn: str, conn: psycopg.Connection[Any], one: Session, until: str | None
 ) -> None:
     first, _second = insert(conn, **DEAD), insert(conn, **DEAD)
     with psycopg.connect(dsn, autocommit=True) as person:
-        until = letters.count(person, Selection(), schema="public", action="requeue").at
+        asked = Selection(died_before=until, newer_than="1 day")
+        counted = letters.count(person, asked, schema="public", action="requeue")
         deciding = letters.decide(
             person,
             "requeue",
             "all",
-            Selection(died_before=until),
+            asked.fixed(counted),
             schema="public",
             sizes=itertools.repeat(1),
         )

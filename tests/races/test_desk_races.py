@@ -63,6 +63,9 @@ def at_once(
         (desk.skip, desk.skip, "the lane 'k' of default has gone on without message"),
         (desk.requeue, desk.requeue, "is not dead: it waits to be delivered"),
         (desk.requeue, desk.skip, "is not dead: it waits to be delivered"),
+        (desk.requeue, desk.discard, "is not dead: it waits to be delivered"),
+        (desk.discard, desk.requeue, "it was discarded"),
+        (desk.discard, desk.discard, "it was discarded"),
     ],
 )
 def test_of_two_people_at_once_the_second_is_told_what_the_first_did(

@@ -35,7 +35,7 @@ ORDER = {
                 path,
                 {"items": [{"sku": "a", "secret": REDACTED}, {"sku": "b", "secret": REDACTED}]},
             )
-            for path in ("items.*.secret", "items.secret", "**.secret")
+            for path in ("items.*.secret", "items.secret", "items.0.secret", "**.secret")
         ),
         ("items.*", {"items": [REDACTED, REDACTED]}),
         ("absent", {}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -23,20 +24,29 @@ INTERRUPTED = 130
 
 PLAIN_INTERVAL = 5.0
 
+# What a terminal obeys or reorders instead of showing it.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def shown(text: str) -> str:
+    """The same without what a terminal would obey: some of it is what strangers sent."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
 
 def say(text: str = "") -> None:
     """A line of the result."""
-    click.echo(text)
+    click.echo(shown(text))
 
 
 def complain(text: str) -> None:
     """A line about what is wrong."""
-    click.echo(f"pgoutbox: {text}", err=True)
+    click.echo(f"pgoutbox: {shown(text)}", err=True)
 
 
 def say_json(value: Mapping[str, object]) -> None:
     """One object on one line. Whatever JSON does not know becomes a string."""
-    click.echo(json.dumps(value, default=str, ensure_ascii=False))
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    click.echo(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def some(count: int, noun: str) -> str:

@@ -119,5 +119,5 @@ def _say_which(about: Chosen, ids: tuple[int | UUID, ...], *, everything: bool) 
     if not (ids or everything or about.narrowed):
         raise click.UsageError(
             "say which: IDs, a condition (--destination, --type, --error, --older-than,"
-            " --newer-than), or --all"
+            " --newer-than, --died-after), or --all"
         )

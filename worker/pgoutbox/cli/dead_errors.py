@@ -47,7 +47,11 @@ def explained(
         ) from error
     except errors.InsufficientPrivilege as error:
         raise _forbidden(conn, schema, doing, grants) from error
-    except (errors.InvalidDatetimeFormat, errors.DatetimeFieldOverflow) as error:
+    except (
+        errors.InvalidDatetimeFormat,
+        errors.DatetimeFieldOverflow,
+        errors.IntervalFieldOverflow,
+    ) as error:
         raise click.UsageError(
             f"{error.diag.message_primary}: times are as in 90s, 30m, 2h, 3d or '1 week', moments"
             " as in '2026-01-31 12:00+00'"

@@ -50,9 +50,9 @@ class _Run:
 
     conn: psycopg.Connection
     work: Work
+    about: Chosen
     selection: Selection
     schema: str
-    limit: int | None
     done: int = 0
     late: int = 0
     stop: threading.Event = field(default_factory=threading.Event)
@@ -97,23 +97,27 @@ class _Run:
             # A bucket is full at first, and here nothing was saved up.
             rate.spend(rate.available(time.monotonic()), time.monotonic())
         while not self.stop.is_set():
-            size = self.work.batch
-            if self.limit is not None:
-                size = min(size, self.limit - self.done)
-            if rate is not None:
-                if self.stop.wait(rate.next_in(time.monotonic())):
-                    return
-                size = min(size, rate.available(time.monotonic()))
-                rate.spend(size, time.monotonic())
-            yield size
+            size, before = self.work.batch, self.done
+            if self.about.limit is not None:
+                size = min(size, self.about.limit - self.done)
+            if rate is None or not size:
+                yield size
+                continue
+            if self.stop.wait(rate.next_in(time.monotonic())):
+                return
+            yield min(size, rate.available(time.monotonic()))
+            rate.spend(self.done - before, time.monotonic())
 
     @property
     def how_to_go_on(self) -> str:
         """How the rest is decided about, and not what died again since."""
+        told = "The same command goes on with the rest"
+        if self.about.newer_than is not None:
+            # Some of the rest may be older than that by then.
+            told += f", with --died-after '{self.selection.died_after}' instead of --newer-than"
         return (
-            "The same command goes on with the rest; with"
-            f" --died-before '{self.selection.died_before}' it leaves out what has died since it"
-            " began"
+            f"{told}; with --died-before '{self.selection.died_before}' it leaves out what has died"
+            " since it began"
         )
 
 
@@ -126,8 +130,7 @@ def decide_about_all(conn: psycopg.Connection, work: Work, about: Chosen, *, sch
     from pgoutbox.database import letters  # noqa: PLC0415 - slow
 
     counted = letters.count(conn, about.selection, schema=schema, action=work.action)
-    until = about.died_before or counted.at
-    selection = letters.Selection(**about.filters | {"died_before": until})
+    selection = about.selection.fixed(counted)
     total = counted.letters if about.limit is None else min(counted.letters, about.limit)
     if not total:
         _tell_none(work, as_json=about.as_json)
@@ -141,7 +144,7 @@ def decide_about_all(conn: psycopg.Connection, work: Work, about: Chosen, *, sch
             tell_letters(shown, schema=schema, of=total)
         return OK
     _ask(work, total)
-    run = _Run(conn=conn, work=work, selection=selection, schema=schema, limit=about.limit)
+    run = _Run(conn=conn, work=work, about=about, selection=selection, schema=schema)
     began = time.monotonic()
     with until_interrupted(run.stop), progress(work.action, total) as advance:
         run.go(advance)
@@ -185,6 +188,7 @@ def _tell_end(run: _Run, *, seconds: float, as_json: bool) -> int:
                 "done": run.done,
                 "out_of_order": run.late if run.work.action == "requeue" else 0,
                 "left": left,
+                "died_after": run.selection.died_after,
                 "died_before": run.selection.died_before,
                 "interrupted": stopped,
                 "seconds": round(seconds, 3),
@@ -204,6 +208,8 @@ def _say_end(run: _Run, *, left: int, seconds: float) -> None:
         told += f", {run.late} of them out of order, since their lanes had gone on"
     if left:
         told += f"; {left} left" + (
-            "" if run.stop.is_set() or run.limit else ", which somebody else is deciding about"
+            ""
+            if run.stop.is_set() or run.about.limit
+            else ", which somebody else is deciding about"
         )
     say(told)

@@ -34,13 +34,16 @@ class Chosen:
     error: str | None
     older_than: str | None
     newer_than: str | None
+    died_after: str | None
     died_before: str | None
 
     @property
     def filters(self) -> dict[str, str | None]:
         """What a `Selection` is made of."""
-        names = ["destination", "event_type", "error", "older_than", "newer_than", "died_before"]
-        return {name: getattr(self, name) for name in names}
+        outside = {"dsn", "schema", "as_json", "limit"}
+        return {
+            each.name: getattr(self, each.name) for each in fields(self) if each.name not in outside
+        }
 
     @property
     def selection(self) -> Selection:
@@ -61,6 +64,13 @@ def _text(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str
     if text is not None and (why := unstorable(text)):
         raise click.BadParameter(why)
     return text
+
+
+def _age(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    # Everything is dead for longer than less than nothing.
+    if text is not None and (text.lstrip().startswith("-") or text.rstrip().endswith("ago")):
+        raise click.BadParameter("must not be negative")
+    return _text(ctx, param, text)
 
 
 def _reason(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
@@ -95,10 +105,13 @@ _WHICH = (
         "--error", callback=_text, help="Only those whose last error contains this, in any case."
     ),
     click.option(
-        "--older-than", metavar="TIME", callback=_text, help="Only those dead for longer: 2h, 3d."
+        "--older-than", metavar="TIME", callback=_age, help="Only those dead for longer: 2h, 3d."
     ),
     click.option(
-        "--newer-than", metavar="TIME", callback=_text, help="Only those dead for less: 30m."
+        "--newer-than", metavar="TIME", callback=_age, help="Only those dead for less: 30m."
+    ),
+    click.option(
+        "--died-after", metavar="MOMENT", callback=_text, help="Only those that died then or later."
     ),
     click.option(
         "--died-before", metavar="MOMENT", callback=_text, help="Only those dead by then."

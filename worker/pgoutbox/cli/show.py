@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from dataclasses import asdict
@@ -118,10 +119,11 @@ def contents(row: Row, paths: Sequence[str]) -> dict[str, object]:
     shown: dict[str, object] = {"headers": redact(dict(row.headers), paths)}
     if row.body is None:
         return shown | {"payload": redact(row.payload, paths)}
-    try:
-        return shown | {"payload": redact(json.loads(row.body), paths)}
-    except ValueError:
-        pass
+    with contextlib.suppress(ValueError):
+        parsed = json.loads(row.body)
+        # A text that happens to be a number is JSON as well, and no path leads into it.
+        if not paths or isinstance(parsed, dict | list):
+            return shown | {"payload": redact(parsed, paths)}
     if not paths and (text := _text(row.body)) is not None:
         return shown | {"body": text}
     return shown | {

@@ -6,7 +6,7 @@ import sys
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from pgoutbox.cli.console import say
+from pgoutbox.cli.console import say, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -190,7 +190,7 @@ def _draw(tables: Iterable[Table]) -> None:
         for position, column in enumerate(table.columns):
             drawn.add_column(column, justify="right" if position else "left", no_wrap=True)
         for row in table.rows:
-            drawn.add_row(*row)
+            drawn.add_row(*map(shown, row))
         roomy = console.options.update(max_width=WIDE)
         if Measurement.get(console, roomy, drawn).maximum <= console.width:
             console.print(drawn)

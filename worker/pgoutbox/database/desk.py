@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 _READ_COMMITTED = b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE"
 
 # Inside the transaction, so that it also holds behind a pooler. A lock is waited for briefly:
-# workers hold one for a statement, people for one such transaction.
+# workers hold one for a statement, people for one such transaction. Moments are told in a style
+# that means the same in the next session: others name time zones in ways that are ambiguous.
 _LOCAL_SETTINGS = b"""
 SELECT set_config('search_path', quote_ident(%(schema)s) || ', pg_temp', true),
-       set_config('lock_timeout', '5s', true), set_config('statement_timeout', '10s', true)
+       set_config('lock_timeout', '5s', true), set_config('statement_timeout', '10s', true),
+       set_config('datestyle', 'ISO, MDY', true)
 """
 
 _LOCK = b"""

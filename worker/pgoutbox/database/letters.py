@@ -6,7 +6,7 @@ out is read all the same: the cost is that of the dead letters, never that of th
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from psycopg.rows import class_row
@@ -35,13 +35,23 @@ class Selection:
     """An interval as PostgreSQL reads it ('2h', '3 days'): dead for longer than this."""
     newer_than: str | None = None
     """Dead for no longer than this."""
+    died_after: str | None = None
+    """A moment as PostgreSQL writes it: what died earlier is left out."""
     died_before: str | None = None
-    """A moment as PostgreSQL writes it: what died later is left out."""
+    """Likewise what died later."""
 
-    @property
-    def is_everything(self) -> bool:
-        """Whether nothing was asked for but when."""
-        return not (self.destination or self.event_type or self.error or self.older_than)
+    def fixed(self, counted: Counted) -> Selection:
+        """The same letters however long it takes to decide about them: ages become moments.
+
+        What died after they were counted is left out, whatever was asked for.
+        """
+        return replace(
+            self,
+            older_than=None,
+            newer_than=None,
+            died_after=counted.since,
+            died_before=counted.at,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,23 +72,29 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """How many there are, and when that was: a moment for ``died_before``."""
+    """How many there are, and between which moments they died."""
 
     letters: int
     at: str
+    """For ``died_before``: never later than when they were counted."""
+    since: str | None
+    """For ``died_after``."""
 
 
 _LONGER = b"SELECT set_config('statement_timeout', '60s', true)"
 
 _COUNT = b"""
-SELECT count(*)::integer AS letters, now()::text AS at
+SELECT count(*)::integer AS letters,
+       least(now(), %(died_before)s::timestamptz, now() - %(older_than)s::interval)::text AS at,
+       greatest(%(died_after)s::timestamptz, now() - %(newer_than)s::interval)::text AS since
   FROM outbox
  WHERE status = 'dead'
    AND (%(destination)s::text IS NULL OR destination = %(destination)s)
    AND (%(event_type)s::text IS NULL OR event_type = %(event_type)s)
    AND (%(error)s::text IS NULL OR strpos(lower(last_error), lower(%(error)s)) > 0)
-   AND (%(older_than)s::interval IS NULL OR available_at < now() - %(older_than)s::interval)
+   AND (%(older_than)s::interval IS NULL OR available_at <= now() - %(older_than)s::interval)
    AND (%(newer_than)s::interval IS NULL OR available_at >= now() - %(newer_than)s::interval)
+   AND (%(died_after)s::timestamptz IS NULL OR available_at >= %(died_after)s::timestamptz)
    AND (%(died_before)s::timestamptz IS NULL OR available_at <= %(died_before)s::timestamptz)
    AND (NOT %(blocking)s::boolean OR (ordering_key IS NOT NULL AND done_at IS NULL))
 """
@@ -93,8 +109,9 @@ SELECT id, message_id, destination, event_type, ordering_key,
    AND (%(destination)s::text IS NULL OR destination = %(destination)s)
    AND (%(event_type)s::text IS NULL OR event_type = %(event_type)s)
    AND (%(error)s::text IS NULL OR strpos(lower(last_error), lower(%(error)s)) > 0)
-   AND (%(older_than)s::interval IS NULL OR available_at < now() - %(older_than)s::interval)
+   AND (%(older_than)s::interval IS NULL OR available_at <= now() - %(older_than)s::interval)
    AND (%(newer_than)s::interval IS NULL OR available_at >= now() - %(newer_than)s::interval)
+   AND (%(died_after)s::timestamptz IS NULL OR available_at >= %(died_after)s::timestamptz)
    AND (%(died_before)s::timestamptz IS NULL OR available_at <= %(died_before)s::timestamptz)
    AND (NOT %(blocking)s::boolean OR (ordering_key IS NOT NULL AND done_at IS NULL))
  ORDER BY destination, id
@@ -111,8 +128,9 @@ SELECT id, destination, ordering_key, done_at IS NOT NULL AS passed
    AND (%(destination)s::text IS NULL OR destination = %(destination)s)
    AND (%(event_type)s::text IS NULL OR event_type = %(event_type)s)
    AND (%(error)s::text IS NULL OR strpos(lower(last_error), lower(%(error)s)) > 0)
-   AND (%(older_than)s::interval IS NULL OR available_at < now() - %(older_than)s::interval)
+   AND (%(older_than)s::interval IS NULL OR available_at <= now() - %(older_than)s::interval)
    AND (%(newer_than)s::interval IS NULL OR available_at >= now() - %(newer_than)s::interval)
+   AND (%(died_after)s::timestamptz IS NULL OR available_at >= %(died_after)s::timestamptz)
    AND (%(died_before)s::timestamptz IS NULL OR available_at <= %(died_before)s::timestamptz)
    AND (NOT %(blocking)s::boolean OR (ordering_key IS NOT NULL AND done_at IS NULL))
  ORDER BY destination, id
@@ -182,6 +200,8 @@ def decide(
             did_something = True
             after = (chosen[-1].destination, chosen[-1].id)
             yield chosen
+            if len(chosen) < size:
+                break
 
 
 def _decide_some(  # noqa: PLR0913, PLR0917 - one transaction, and what it is about

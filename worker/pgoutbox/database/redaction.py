@@ -17,8 +17,9 @@ def redact(value: object, paths: Sequence[str]) -> object:
 
     A path is names with dots between them, from the outermost object inwards: ``card.number``.
     ``*`` is any name or any item, ``**`` any number of them: ``items.*.secret``, ``**.password``.
-    Arrays need no part of their own (``items.secret`` does the same), and names match whatever
-    their case: in doubt more is hidden than was asked for. Empty paths hide nothing.
+    Arrays need no part of their own (``items.secret`` does the same), a number stands for every
+    item of one, and names match whatever their case: in doubt more is hidden than was asked for.
+    Empty paths hide nothing.
     """
     parsed = {tuple(path.casefold().split(".")) for path in paths if path}
     return _redacted(value, parsed)
@@ -33,7 +34,7 @@ def _redacted(value: object, paths: set[Path]) -> object:
     if isinstance(value, dict):
         return _object(value, paths)
     if isinstance(value, list):
-        below = paths | {path[1:] for path in paths if path[0] == "*"}
+        below = paths | {path[1:] for path in paths if path[0] == "*" or path[0].isdecimal()}
         return [_redacted(item, below) for item in value]
     return value
 
