@@ -190,6 +190,7 @@ def test_a_search_for_an_id_ends_in_time_and_does_not_advise_to_search_for_that_
 
 
 SECRET = {"card": {"number": "4111"}, "id": 7}
+DEEP = b"[" * 3000 + b"4111" + b"]" * 3000
 
 
 def test_payload_and_headers_are_shown_only_when_asked_for_and_without_what_is_hidden(
@@ -208,6 +209,18 @@ def test_payload_and_headers_are_shown_only_when_asked_for_and_without_what_is_h
         assert '"trace": "x"' in shown
 
 
+def test_a_payload_too_deep_to_read_keeps_nobody_from_seeing_the_message(
+    dsn: str, conn: psycopg.Connection
+) -> None:
+    number = insert(conn)
+    conn.execute("UPDATE outbox SET payload = %s::jsonb", [DEEP.decode()])
+    assert f"message {number} " in show(dsn, number).stdout
+    assert "[[4111]]" in show(dsn, number, "--payload").stdout
+    hidden = show(dsn, number, "--payload", PGOUTBOX_DESK__REDACT="card").stdout
+    assert f'"body_bytes": {len(DEEP)}' in hidden
+    assert "4111" not in hidden
+
+
 @pytest.mark.parametrize(
     ("body", "redact", "shown"),
     [
@@ -216,6 +229,8 @@ def test_payload_and_headers_are_shown_only_when_asked_for_and_without_what_is_h
         (b"card 4111", "", '"body": "card 4111"'),
         (b"4111", "card.number", '"body_bytes": 4'),
         (b"4111", "", '"payload": 4111'),
+        (DEEP, "card.number", f'"body_bytes": {len(DEEP)}'),
+        (DEEP, "", "[[4111]]"),
         (b"\xff\x00", "", '"body_bytes": 2'),
     ],
 )

@@ -111,25 +111,23 @@ def _told(one: Life, paths: Sequence[str], *, with_payload: bool) -> dict[str, o
 def contents(row: Row, paths: Sequence[str]) -> dict[str, object]:
     """Headers and payload as people may see them.
 
-    Nothing can be hidden within what is not JSON: with ``paths`` its size and its hash are shown
-    in its place.
+    Nothing can be hidden within what is not JSON, or too deep to read: with ``paths`` its size and
+    its hash are shown in its place.
     """
     from pgoutbox.database.redaction import redact  # noqa: PLC0415 - slow
 
     shown: dict[str, object] = {"headers": redact(dict(row.headers), paths)}
-    if row.body is None:
-        return shown | {"payload": redact(row.payload, paths)}
-    with contextlib.suppress(ValueError):
-        parsed = json.loads(row.body)
+    body = (row.payload or "").encode() if row.body is None else row.body
+    with contextlib.suppress(ValueError, RecursionError):
+        parsed = json.loads(body)
         # A text that happens to be a number is JSON as well, and no path leads into it.
         if not paths or isinstance(parsed, dict | list):
-            return shown | {"payload": redact(parsed, paths)}
-    if not paths and (text := _text(row.body)) is not None:
+            parsed = redact(parsed, paths)
+            json.dumps(parsed, indent=2)  # It is too deep here, or nowhere.
+            return shown | {"payload": parsed}
+    if not paths and (text := _text(body)) is not None:
         return shown | {"body": text}
-    return shown | {
-        "body_bytes": len(row.body),
-        "body_sha256": hashlib.sha256(row.body).hexdigest(),
-    }
+    return shown | {"body_bytes": len(body), "body_sha256": hashlib.sha256(body).hexdigest()}
 
 
 def _text(body: bytes) -> str | None:

@@ -52,7 +52,8 @@ class Row:
     last_error: str | None = None
     content_type: str
     headers: Mapping[str, str]
-    payload: object
+    payload: str | None
+    """As text: it may be nested more deeply than Python reads."""
     body: bytes | None
     head: int | None = None
     """The first message of its lane that has not left it."""
@@ -97,7 +98,8 @@ SELECT o.id, o.message_id, o.destination, o.event_type, o.aggregate_type, o.aggr
        extract(epoch FROM o.available_at - now())::float8 AS due_in,
        o.lease_owner, extract(epoch FROM o.lease_until - now())::float8 AS lease_left,
        o.lease_version, date_trunc('second', o.done_at)::text AS done_at, o.last_error,
-       o.content_type, o.headers, o.payload, o.body, head.id AS head, head.status AS head_status
+       o.content_type, o.headers, o.payload::text AS payload, o.body,
+       head.id AS head, head.status AS head_status
   FROM outbox AS o
   LEFT JOIN LATERAL (
         SELECT first.id, first.status FROM outbox AS first
@@ -114,7 +116,8 @@ SELECT id, message_id, destination, event_type, aggregate_type, aggregate_id, or
        date_trunc('second', created_at)::text AS created_at,
        extract(epoch FROM now() - created_at)::float8 AS created_age,
        date_trunc('second', available_at)::text AS available_at, 0::float8 AS due_in,
-       date_trunc('second', done_at)::text AS done_at, content_type, headers, payload, body
+       date_trunc('second', done_at)::text AS done_at, content_type, headers,
+       payload::text AS payload, body
   FROM outbox_archive
  WHERE CASE WHEN %(message_id)s::uuid IS NULL THEN id = %(id)s
             ELSE message_id = %(message_id)s::uuid END
